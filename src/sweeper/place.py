@@ -1,0 +1,57 @@
+"""Where a process stands: which run, which rank of it, which attempt.
+
+The launcher sets the environment of each rank; everything below the launcher reads it here and
+nowhere else. Names of our own are used, so that RANK or MASTER_PORT exported by the user or left by
+a scheduler cannot disturb a run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank of one attempt of one run."""
+
+    run_dir: Path
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    ranks_per_node: int = 1
+    attempt: int = 0
+    shares_node_with: tuple[str, ...] = ()  # run ids that ran on the same node at the same time
+
+    @property
+    def attempt_dir(self) -> Path:
+        """Files of this attempt alone: rank logs, failures, the rendezvous."""
+        return self.run_dir / f"attempt{self.attempt}"
+
+    def environment(self) -> dict[str, str]:
+        """The variables that `from_environment` reads back."""
+        return {
+            "SWEEPER_RUN_DIR": str(self.run_dir),
+            "SWEEPER_RANK": str(self.rank),
+            "SWEEPER_WORLD_SIZE": str(self.world_size),
+            "SWEEPER_LOCAL_RANK": str(self.local_rank),
+            "SWEEPER_RANKS_PER_NODE": str(self.ranks_per_node),
+            "SWEEPER_ATTEMPT": str(self.attempt),
+            "SWEEPER_SHARES_NODE_WITH": ",".join(self.shares_node_with),
+        }
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Place:
+        return cls(
+            run_dir=Path(environ["SWEEPER_RUN_DIR"]),
+            rank=int(environ["SWEEPER_RANK"]),
+            world_size=int(environ["SWEEPER_WORLD_SIZE"]),
+            local_rank=int(environ["SWEEPER_LOCAL_RANK"]),
+            ranks_per_node=int(environ["SWEEPER_RANKS_PER_NODE"]),
+            attempt=int(environ["SWEEPER_ATTEMPT"]),
+            shares_node_with=tuple(
+                filter(None, environ.get("SWEEPER_SHARES_NODE_WITH", "").split(","))
+            ),
+        )
