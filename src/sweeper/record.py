@@ -36,7 +36,7 @@ STEPS_FILE = "steps.csv"
 
 
 class Status(StrEnum):
-    """How a run ended. `oom` and `skipped` are results, the others after `completed` are failures."""
+    """How a run ended. `oom` and `skipped` are results; the rest after `completed` are failures."""
 
     COMPLETED = "completed"
     OOM = "oom"
@@ -399,7 +399,8 @@ def read_record(path: Path) -> Record:
         raise RecordError(f"{path}: not a record (it has no schema_version)")
     if version > SCHEMA_VERSION:
         raise RecordError(
-            f"{path}: schema {version} is newer than this program's {SCHEMA_VERSION}; upgrade sweeper"
+            f"{path}: schema {version} is newer than this program's {SCHEMA_VERSION}; "
+            "upgrade sweeper"
         )
     return from_plain(Record, data, str(path))
 

@@ -1,0 +1,65 @@
+"""Nested values as flat, hashable ones."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+Scalar = str | int | float | bool | None
+
+_AS_IS = frozenset({str, int, bool, type(None)})  # floats need a look: they may be infinite
+_encode = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str
+).encode
+
+
+def scalar(value: Any) -> Scalar:
+    """A hashable stand-in: scalars as they are, lists and objects as compact JSON text.
+
+    A number that is not finite becomes text, so that it equals itself.
+    """
+    kind = type(value)
+    if kind in _AS_IS:
+        return value  # type: ignore[no-any-return]  # its type was just looked at
+    if kind is float:
+        return value if math.isfinite(value) else str(value)
+    return _encode(value)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, Scalar]:
+    """`{"a": {"b": 1}, "c.d": [2]}` as `{prefix + "a.b": 1, prefix + "c.d": "[2]"}`.
+
+    A key with a dot in it and the nested key of the same name are one column; the nested one wins.
+    """
+    flat: dict[str, Scalar] = {}
+    dotted: dict[str, Scalar] = {}
+    _flatten(tree, prefix, flat, dotted)
+    for key, value in dotted.items():
+        flat.setdefault(key, value)
+    return flat
+
+
+def _flatten(
+    tree: Mapping[str, Any], prefix: str, flat: dict[str, Scalar], dotted: dict[str, Scalar]
+) -> None:
+    values = tree.values()
+    names, plain = _names(prefix, tuple(tree))
+    if plain and _AS_IS.issuperset(map(type, values)):
+        flat.update(zip(names, values, strict=True))
+        return
+    for key, name, value in zip(tree, names, values, strict=True):
+        if type(value) is dict and value:
+            _flatten(value, name + ".", flat, dotted)
+        elif "." in key:
+            dotted[name] = scalar(value)
+        else:
+            flat[name] = scalar(value)
+
+
+@lru_cache(maxsize=1024)
+def _names(prefix: str, keys: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
+    """The columns of an object's keys, and whether no key has a dot in it."""
+    return tuple(prefix + key for key in keys), not any("." in key for key in keys)

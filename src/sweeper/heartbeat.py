@@ -1,0 +1,66 @@
+"""Telling the outside world where a run is, without slowing it.
+
+A thread rewrites state.json once a second from plain attributes that the training loop sets; the
+loop itself never touches a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from pathlib import Path
+
+import psutil
+
+from sweeper.place import Place
+from sweeper.record import State, now, read_state, write_state
+
+
+class Heartbeat:
+    """Keeps the state of one run fresh while the `with` block lasts; rank 0 only.
+
+    The loop assigns `heartbeat.state.step` and the like; assignments of attributes are atomic.
+    """
+
+    def __init__(self, place: Place, total_steps: int, interval_s: float = 1.0) -> None:
+        self._run_dir: Path = place.run_dir
+        self._active = place.rank == 0
+        self._interval_s = interval_s
+        self._stop = threading.Event()
+        earlier = read_state(place.run_dir) if self._active else None
+        self.state = State(
+            state="running",
+            attempt=place.attempt,
+            phase="setup",
+            total_steps=total_steps,
+            pid=os.getpid(),
+            pid_started=psutil.Process().create_time(),
+            host=socket.gethostname(),
+            job_id=earlier.job_id if earlier else None,
+        )
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> Heartbeat:
+        if self._active:
+            self._write()
+            self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._active:
+            self._stop.set()
+            self._thread.join()
+            self.state.state = "finished"
+            self._write()
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self._write()
+
+    def _write(self) -> None:
+        self.state.heartbeat_at = now()
+        # A full disk must not end a run that could still report what it measured.
+        with contextlib.suppress(OSError):
+            write_state(self._run_dir, self.state)

@@ -1,0 +1,95 @@
+"""Lines of JSON to and from another process, without ever blocking on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from collections import deque
+from typing import Any
+
+# Rows wait here while the other side is slow; beyond this number every second one is given up.
+MOST_ROWS = 10_000
+
+
+class Channel:
+    """Two pipes and what waits to go through them.
+
+    Args:
+        write_fd: where lines go.
+        read_fd: where the other side's lines come from.
+
+    Attributes:
+        ended: the other side has closed its end.
+    """
+
+    def __init__(self, write_fd: int, read_fd: int) -> None:
+        self._write_fd = write_fd
+        self._read_fd = read_fd
+        os.set_blocking(write_fd, False)
+        os.set_blocking(read_fd, False)
+        self._waiting: deque[tuple[bool, bytes]] = deque()  # (a row, the line)
+        self._partly_written = b""
+        self._partly_read = b""
+        self.ended = False
+
+    def put(self, message: dict[str, Any], *, row: bool = False) -> None:
+        """Queue a message; it is sent by `write` or `exchange`. A row may be given up."""
+        self._waiting.append((row, json.dumps(message, default=str).encode() + b"\n"))
+        if len(self._waiting) > MOST_ROWS:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Give up every second waiting row: the curve stays, at half the resolution."""
+        rows = 0
+        kept: deque[tuple[bool, bytes]] = deque()
+        for row, line in self._waiting:
+            rows += row
+            if not row or rows % 2:
+                kept.append((row, line))
+        self._waiting = kept
+
+    @property
+    def unsent(self) -> bool:
+        return bool(self._waiting or self._partly_written)
+
+    def write(self) -> None:
+        """Send as much as the pipe takes now."""
+        while self.unsent and not self.ended:
+            if not self._partly_written:
+                _, self._partly_written = self._waiting.popleft()
+            try:
+                count = os.write(self._write_fd, self._partly_written)
+            except BlockingIOError:
+                return
+            except BrokenPipeError:
+                self.ended = True
+                return
+            self._partly_written = self._partly_written[count:]
+
+    def read(self) -> list[dict[str, Any]]:
+        """The messages that have arrived."""
+        while True:
+            try:
+                data = os.read(self._read_fd, 1 << 16)
+            except BlockingIOError:
+                break
+            if not data:
+                self.ended = True
+                break
+            self._partly_read += data
+        *lines, self._partly_read = self._partly_read.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def exchange(self, deadline: float) -> list[dict[str, Any]]:
+        """Send what waits and wait for a message, until `deadline` of `time.monotonic`.
+
+        Returns:
+            What arrived; empty when the pipe took more, the time is up or the other side has ended.
+        """
+        self.write()
+        wait_s = max(deadline - time.monotonic(), 0.0)
+        writable = [self._write_fd] if self.unsent and not self.ended else []
+        select.select([self._read_fd], writable, [], wait_s)
+        return self.read()
