@@ -7,6 +7,7 @@ costs about 0.1 ms, of which reading its JSON is the most.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -66,6 +67,13 @@ def distinct_key(values: Sequence[Any]) -> Callable[[Any], Any] | None:
     if bool in found and (int in found or float in found):
         return lambda value: (isinstance(value, bool), value)
     return None
+
+
+def _finite(values: Sequence[Scalar]) -> Sequence[Scalar]:
+    """Infinite and undefined numbers as text, which can be compared and grouped."""
+    if not any(isinstance(v, float) and not math.isfinite(v) for v in set(values)):
+        return values
+    return [str(v) if isinstance(v, float) and not math.isfinite(v) else v for v in values]
 
 
 def encode(values: Sequence[Scalar]) -> Coded:
@@ -187,7 +195,7 @@ class ChunkBuilder:
         if leaf.kind in ("number", "integer"):
             return self._numbers(leaf, column, good)
         if leaf.kind == "list":
-            return encode([scalar(v) if v else None for v in column])
+            return encode([scalar(v) for v in column])
         return encode(column)
 
     def _numbers(
@@ -222,7 +230,7 @@ class ChunkBuilder:
                 full = columns.setdefault(key, [None] * len(good))
                 for row, value in zip(rows, column, strict=True):
                     full[row] = value
-        return {key: encode(column) for key, column in columns.items()}
+        return {key: encode(_finite(column)) for key, column in columns.items()}
 
 
 def _to_float(value: Any) -> float:

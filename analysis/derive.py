@@ -87,6 +87,15 @@ def _batches(frame: pd.DataFrame, axes: dict[str, pd.Series[Any]]) -> dict[str, 
     }
 
 
+def _speeds(frame: pd.DataFrame, batch: pd.Series[float]) -> dict[str, pd.Series[float]]:
+    """Step time and throughput are one figure; where a source gives one, the other follows."""
+    time, rate = frame["time.step_time_s"], frame["time.samples_per_s"]
+    return {
+        "time.step_time_s": time.fillna(batch / rate),
+        "time.samples_per_s": rate.fillna(batch / time),
+    }
+
+
 def _peaks(frame: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[Any]]:
     imported = frame["source"].to_numpy() == "imported"
     size = np.full(len(frame), np.nan)
@@ -150,7 +159,7 @@ def derive(frame: pd.DataFrame) -> pd.DataFrame:
     """Add the columns that the module's docstring names."""
     axes = _axes(frame)
     peak, kind = _peaks(frame)
-    added = {
+    added: dict[str, pd.Series[Any]] = {
         **axes,
         **_batches(frame, axes),
         "repeat": frame["repeat"].fillna(0.0),
@@ -163,5 +172,6 @@ def derive(frame: pd.DataFrame) -> pd.DataFrame:
         ),
         "reason": _reason(frame),
     }
+    added.update(_speeds(frame, added["global_batch"]))
     kept = frame.drop(columns=[name for name in added if name in frame.columns])
     return pd.concat([kept, pd.DataFrame(added)], axis=1)

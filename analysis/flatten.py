@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 Scalar = str | int | float | bool | None
 
-_AS_IS = frozenset({str, int, bool, type(None)})  # floats need a look: they may be infinite
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _encode = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str
 ).encode
 
 
 def scalar(value: Any) -> Scalar:
-    """A hashable stand-in: scalars as they are, lists and objects as compact JSON text.
-
-    A number that is not finite becomes text, so that it equals itself.
-    """
-    kind = type(value)
-    if kind in _AS_IS:
+    """A hashable stand-in: scalars as they are, lists and objects as compact JSON text."""
+    if type(value) in _SCALARS:
         return value  # type: ignore[no-any-return]  # its type was just looked at
-    if kind is float:
-        return value if math.isfinite(value) else str(value)
     return _encode(value)
 
 
@@ -47,7 +40,7 @@ def _flatten(
 ) -> None:
     values = tree.values()
     names, plain = _names(prefix, tuple(tree))
-    if plain and _AS_IS.issuperset(map(type, values)):
+    if plain and _SCALARS.issuperset(map(type, values)):
         flat.update(zip(names, values, strict=True))
         return
     for key, name, value in zip(tree, names, values, strict=True):

@@ -4,8 +4,8 @@ Columns
     Fields of the record under their dotted path, units in the name: `time.step_time_s`,
     `memory.warm.peak_tensor_bytes`, `loss.validation_last`, `error.message`. Fields of the identity
     have no prefix: `sweep`, `run_id`, `config_id`, `repeat`, `variant`, `overrides`, `command`.
-    Config keys and choices are `config.<dotted key>` and `choices.<group>`; lists in them are
-    compact JSON text, so that every value can be compared and grouped.
+    Config keys and choices are `config.<dotted key>` and `choices.<group>`; lists are compact
+    JSON text, so that every value can be compared and grouped.
     Numbers of the schema are float64 and NaN where not measured; everything else is an object and
     None where absent. A config key that is null and one that is absent are both None.
 

@@ -224,12 +224,14 @@ def check(config: Config) -> Split:
     decay = config.train.ema_decay
     if decay is not None and not 0 <= decay < 1:
         raise UserError("train.ema_decay", f"{decay} is not a decay", "use a value in [0, 1)")
-    needed = config.measure.warmup_steps + config.measure.steps
+    # One step more: on the CPU the last one is spent on counting memory.
+    needed = config.measure.warmup_steps + config.measure.steps + int(config.measure.memory)
     if config.train.steps < needed:
         raise UserError(
             "train.steps",
             f"{config.train.steps} steps leave no room for {config.measure.warmup_steps} warm-up "
-            f"and {config.measure.steps} measured steps",
+            f"and {config.measure.steps} measured steps"
+            + (" and one to count memory" if config.measure.memory else ""),
             f"use train.steps={needed} or more, or a smaller measure.steps",
         )
     return split_batch(config.batch, config.accum.steps, config.gpus.count)

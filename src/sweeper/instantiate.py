@@ -128,6 +128,8 @@ def build(node: Mapping[str, Any], key: str, *args: Any, **extra: Any) -> Any:
     try:
         return hydra.utils.instantiate(config, *args, **extra)
     except InstantiationException as error:
+        if isinstance(error.__cause__, UserError):
+            raise error.__cause__ from None
         cause = root_cause(error)
         if isinstance(cause, TypeError):
             raise UserError(

@@ -30,6 +30,19 @@ class Place:
         """Files of this attempt alone: rank logs, failures, the rendezvous."""
         return self.run_dir / f"attempt{self.attempt}"
 
+    @property
+    def neighbours_file(self) -> Path:
+        """Run ids, one a line, that the launcher adds while this run shares its node."""
+        return self.attempt_dir / "shared.txt"
+
+    def neighbours(self) -> list[str]:
+        """Ids of all runs that shared the node with this one, at its start or since."""
+        try:
+            since = self.neighbours_file.read_text("utf-8").split()
+        except FileNotFoundError:
+            since = []
+        return list(dict.fromkeys([*self.shares_node_with, *since]))
+
     def environment(self) -> dict[str, str]:
         """The variables that `from_environment` reads back."""
         return {

@@ -1,8 +1,8 @@
 """A W&B server on loopback, for tests: the real client talks to it over real sockets.
 
 It answers what `wandb.init`, `log`, `finish`, `wandb sync` and `wandb.Api` send, and keeps what it
-is told in memory. It shows that our client code and the traffic are right; it says nothing about the
-real server's rules or its pages.
+is told in memory. It shows that our client code and the traffic are right; it says nothing about
+the real server's rules or its pages.
 
     with LoopbackWandb() as server:
         subprocess.run([...], env={**os.environ, **server.environment()})

@@ -8,6 +8,7 @@ losses differ by arithmetic alone.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -61,10 +62,10 @@ class Keys:
 
     def normal(self, stream: str, shape: tuple[int, ...]) -> Tensor:
         """(n, *shape) float32 standard normal; `stream` tells draws for different uses apart."""
-        draws = np.empty((len(self.samples), *shape), dtype=np.float32)
+        draws = np.empty((len(self.samples), math.prod(shape)), dtype=np.float32)
         for draw, generator in zip(draws, self._at_each_sample(stream), strict=True):
             generator.standard_normal(dtype=np.float32, out=draw)
-        return torch.from_numpy(draws)
+        return torch.from_numpy(draws).view(-1, *shape)
 
     def uniform(self, stream: str) -> Tensor:
         """(n,) float32 in [0, 1)."""

@@ -114,9 +114,7 @@ class Diffusion:
             UserError: the model returns neither as many channels as the image has nor twice that.
         """
         image, noise, timestep = batch["image"].float(), batch["noise"], batch["timestep"]
-        schedule = Schedule(
-            *(column[:, None, None, None] for column in batch["schedule"].unbind(1))
-        )
+        schedule = Schedule(*batch["schedule"][..., None, None, None].unbind(1))
         noisy = schedule.signal * image + schedule.spread * noise
         output = model(noisy, timestep, batch["label"])
         channels = image.shape[1]
@@ -216,4 +214,5 @@ def grey_level_log_likelihood(image: Tensor, mean: Tensor, log_variance: Tensor)
 
 def _log_area(x: Tensor) -> Tensor:
     """Log of the standard normal's area below x, accurate far into the lower tail."""
-    return torch.special.log_ndtr(x)
+    area: Tensor = torch.special.log_ndtr(x)
+    return area

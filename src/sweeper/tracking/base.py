@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from sweeper.record import Identity, Status
 
 
-class Degraded(Exception):
+class DegradedError(Exception):
     """Raised by a tracker's call that did its work in a lesser way than asked; it goes on.
 
     The message says what it does instead.

@@ -9,8 +9,10 @@ import time
 from collections import deque
 from typing import Any
 
-# Rows wait here while the other side is slow; beyond this number every second one is given up.
+# Rows wait here while the other side is slow; beyond this number, every second one is given up.
 MOST_ROWS = 10_000
+
+_encode = json.JSONEncoder(default=str).encode  # what JSON does not know becomes text
 
 
 class Channel:
@@ -29,26 +31,30 @@ class Channel:
         self._read_fd = read_fd
         os.set_blocking(write_fd, False)
         os.set_blocking(read_fd, False)
-        self._waiting: deque[tuple[bool, bytes]] = deque()  # (a row, the line)
+        self._waiting: deque[tuple[int, bytes]] = deque()  # (number of the row or 0, line)
+        self._rows = 0
+        self._stride = 1  # rows with a number divisible by it are kept
         self._partly_written = b""
         self._partly_read = b""
         self.ended = False
 
-    def put(self, message: dict[str, Any], *, row: bool = False) -> None:
-        """Queue a message; it is sent by `write` or `exchange`. A row may be given up."""
-        self._waiting.append((row, json.dumps(message, default=str).encode() + b"\n"))
-        if len(self._waiting) > MOST_ROWS:
-            self._thin()
+    def put(self, message: dict[str, Any]) -> None:
+        """Queue a message; it is sent by `write` or `exchange`."""
+        self._waiting.append((0, _encode(message).encode() + b"\n"))
 
-    def _thin(self) -> None:
-        """Give up every second waiting row: the curve stays, at half the resolution."""
-        rows = 0
-        kept: deque[tuple[bool, bytes]] = deque()
-        for row, line in self._waiting:
-            rows += row
-            if not row or rows % 2:
-                kept.append((row, line))
-        self._waiting = kept
+    def put_row(self, message: dict[str, Any]) -> None:
+        """Queue a message that may be given up where more of them come than can be sent.
+
+        Those given up lie evenly between those kept: a curve loses resolution, not a part.
+        """
+        number = self._rows
+        self._rows += 1
+        if number % self._stride:
+            return
+        self._waiting.append((number, _encode(message).encode() + b"\n"))
+        if len(self._waiting) > MOST_ROWS:
+            self._stride *= 2
+            self._waiting = deque(item for item in self._waiting if item[0] % self._stride == 0)
 
     @property
     def unsent(self) -> bool:
@@ -67,6 +73,7 @@ class Channel:
                 self.ended = True
                 return
             self._partly_written = self._partly_written[count:]
+        self._stride = 1
 
     def read(self) -> list[dict[str, Any]]:
         """The messages that have arrived."""

@@ -38,7 +38,7 @@ _Method = Callable[Concatenate["Guarded", _Arguments], None]
 
 def _never_fails(method: _Method[_Arguments]) -> _Method[_Arguments]:
     @functools.wraps(method)
-    def call(self: Guarded, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+    def call(self: Guarded, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
         if not self.active:
             return
         try:
@@ -116,7 +116,7 @@ class Guarded:
         if self._channel is None:
             return
         row = {name: float(value) for name, value in values.items()}
-        self._channel.put({"call": "log", "step": step, "values": row}, row=True)
+        self._channel.put_row({"call": "log", "step": step, "values": row})
         now = time.monotonic()
         if now - self._batch_at > BATCH_S:
             self._batch_at = now
@@ -152,15 +152,16 @@ class Guarded:
     @_never_fails
     def finish(self, status: Status) -> None:
         """End the tracker; waits for it, then ends its process by force and warns."""
-        if self._channel is None or self._process is None:
+        process = self._process
+        if self._channel is None or process is None:
             return
         deadline = time.monotonic() + self._finish_timeout_s
         self._channel.put({"call": "finish", "status": status.value})
         while self.active and not self._finished and time.monotonic() < deadline:
             self._handle(self._channel.exchange(deadline))
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(max(deadline - time.monotonic(), 0.0))
-        if self.active and self._process.poll() is None:
+            process.wait(max(deadline - time.monotonic(), 0.0))
+        if process.poll() is None:
             self.give_up(f"not finished after {self._finish_timeout_s:g} s, ended by force")
         self._close()
 

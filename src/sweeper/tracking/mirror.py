@@ -6,6 +6,7 @@ It ends with the run: on `finish`, or when the run's process is gone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO, TextIO
 
 from sweeper import instantiate
 from sweeper.record import Identity, Status, from_plain
-from sweeper.tracking.base import Degraded, Tracker
+from sweeper.tracking.base import DegradedError, Tracker
 
 # After the run's process is gone, this long for the tracker to finish.
 GRACE_S = 30.0
@@ -74,7 +75,7 @@ class Mirror:
                 arguments["identity"] = from_plain(Identity, arguments["identity"])
                 arguments["run_dir"] = Path(arguments["run_dir"])
             getattr(self._tracker, call)(**arguments)
-        except Degraded as news:
+        except DegradedError as news:
             self._answer(warning=str(news))
         except Exception as error:
             traceback.print_exc()
@@ -100,10 +101,8 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(2, 1)
-    try:
+    with contextlib.suppress(BrokenPipeError):  # the run is gone
         Mirror(answers).serve(calls)
-    except BrokenPipeError:
-        pass  # the run is gone
 
 
 if __name__ == "__main__":

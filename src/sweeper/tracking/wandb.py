@@ -6,11 +6,11 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sweeper.errors import UserError
 from sweeper.record import Identity, Status
-from sweeper.tracking.base import Degraded
+from sweeper.tracking.base import DegradedError
 
 STEP = "train/step"  # x axis of every series
 
@@ -39,7 +39,7 @@ def flat_config(identity: Identity, config: dict[str, Any]) -> dict[str, Any]:
         **choices,
         "variant": identity.variant,
         "config_id": identity.config_id,
-        "repeat_index": identity.repeat,
+        "repeat": identity.repeat,
         "command": identity.command,
         "config": config,
     }
@@ -48,8 +48,8 @@ def flat_config(identity: Identity, config: dict[str, Any]) -> dict[str, Any]:
 class WandbTracker:
     """One W&B run for a run: group = sweep, id = run id, name = variant.
 
-    Online, where there is no key or no server, it writes offline instead; `wandb sync` sends the
-    files of the run's `wandb/` directory later. Attempts of a run become one W&B run.
+    Online, where there is no key or no server, it writes offline instead; `wandb sync` sends what
+    lies in the run's `wandb/` directory later. Attempts of a run become one W&B run.
 
     Args:
         project: W&B project.
@@ -66,7 +66,7 @@ class WandbTracker:
         self,
         project: str = "sweeper",
         entity: str | None = None,
-        mode: str = "offline",
+        mode: Literal["offline", "online"] = "offline",
         tags: Sequence[str] = (),
         timeout_s: float = 10.0,
     ) -> None:
@@ -90,6 +90,7 @@ class WandbTracker:
         self._tags = list(tags)
         self._timeout_s = timeout_s
         self._run: Any = None
+        self._directory = Path()
 
     def start(self, identity: Identity, config: dict[str, Any], run_dir: Path) -> None:
         environ = os.environ
@@ -115,7 +116,8 @@ class WandbTracker:
             "config": flat_config(identity, config),
             "dir": str(run_dir),
         }
-        before = _fragments(run_dir)
+        self._directory = run_dir / "wandb"
+        before = self._fragments()
         try:
             self._run = wandb.init(**arguments, mode=self._mode, settings=self._settings())
         except Exception as error:
@@ -123,21 +125,21 @@ class WandbTracker:
                 raise
             # The service still holds the failed run's id, and its files hold nothing.
             wandb.teardown()
-            for path in _fragments(run_dir) - before:
+            for path in self._fragments() - before:
                 shutil.rmtree(path, ignore_errors=True)
             environ["WANDB_MODE"] = "offline"
             self._run = wandb.init(**arguments, mode="offline", settings=self._settings())
             self._define_axis()
             reason = str(error).partition("\n")[0]
-            raise Degraded(
-                f"not online ({reason}); written offline, `wandb sync` sends it later"
+            raise DegradedError(
+                f"not online ({reason}); written offline, `wandb sync {self._directory}` sends it"
             ) from error
         self._define_axis()
 
     def _settings(self) -> Any:
         import wandb
 
-        wanted = {
+        wanted: dict[str, Any] = {
             "silent": True,
             "console": "off",
             "disable_git": True,
@@ -171,10 +173,9 @@ class WandbTracker:
         except TimeoutError as error:
             raise TimeoutError(
                 f"the server did not take everything within {self._timeout_s:g} s; "
-                "`wandb sync` sends the rest"
+                f"`wandb sync --no-skip-online {self._directory}` sends the rest"
             ) from error
 
-
-def _fragments(run_dir: Path) -> set[Path]:
-    """The directories that W&B has written, one for each start of the run."""
-    return set((run_dir / "wandb").glob("*run-*"))
+    def _fragments(self) -> set[Path]:
+        """The directories that W&B has written, one for each start of the run."""
+        return set(self._directory.glob("*run-*"))

@@ -1,0 +1,21 @@
+"""All tables, in the order in which a report shows them.
+
+A table is a function from a study to a table, in a file of its own; `docs/add-a-table.md` says how
+to add one. A function that has nothing to show returns None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from analysis.study import Study
+from analysis.table import Table
+from analysis.tables import runs
+
+TABLES: tuple[Callable[[Study], Table | None], ...] = (runs.build,)
+
+
+def build_all(study: Study) -> list[Table]:
+    """Every table that has something to show."""
+    built = (build(study) for build in TABLES)
+    return [table for table in built if table is not None]

@@ -1,0 +1,140 @@
+"""The main table: every configuration, what it cost, and how that compares with the baseline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import facts
+from analysis.baseline import Match, change, find
+from analysis.study import CONTEXT, Floats, Study
+from analysis.table import Column, Table
+
+
+def axis_columns(study: Study) -> list[Column]:
+    """The axes, and whatever of the context varies."""
+    columns = []
+    for axis in study.axes:
+        missing = "–" if axis.name == axis.column else "null"
+        columns.append(Column(f"axis.{axis.name}", axis.name, missing=missing))
+    varying = [c for c in CONTEXT if study.configurations[c].nunique(dropna=False) > 1]
+    return columns + [Column(name, name) for name in varying]
+
+
+def with_change(data: dict[str, Any], name: str, values: Floats, found: Match) -> None:
+    """Add a change in percent, and the words that stand where there is none."""
+    data[f"{name}_vs_baseline_percent"] = 100 * values
+    shown = np.full(len(values), None, dtype=object)
+    missing = np.array([bool(reason) for reason in found.reason], dtype=np.bool_)
+    shown[missing & data["compared"]] = "n/a"
+    shown[found.is_base] = "base"
+    data[f"{name}_shown"] = shown
+
+
+def _change(name: str, header: str, drop: int = 0) -> Column:
+    return Column(
+        f"{name}_vs_baseline_percent",
+        f"{header}\nvs\nbase",
+        "change",
+        shown=f"{name}_shown",
+        drop=drop,
+    )
+
+
+# Figure -> (column of the frame, change's name); the table has them all.
+_FIGURES = {
+    "peak_bytes": ("peak_bytes", "memory"),
+    "step_time_s": ("time.step_time_s", "step_time"),
+    "samples_per_s": ("time.samples_per_s", "throughput"),
+    "train_loss_first": ("loss.train_first", None),
+    "train_loss_last": ("loss.train_last", "train_loss"),
+    "validation_loss_first": ("loss.validation_first", None),
+    "validation_loss_last": ("loss.validation_last", "validation_loss"),
+}
+
+
+def _frame(study: Study, found: Match, notes: facts.Notes) -> pd.DataFrame:
+    rows = study.configurations
+    completed, runs = rows["completed"].to_numpy(), rows["runs"].to_numpy()
+    data: dict[str, Any] = {name: rows[name].to_numpy() for name in rows.columns}
+    data["compared"] = completed > 0
+    for name, (column, changed) in _FIGURES.items():
+        data[name] = study.mean(column)
+        if changed:
+            with_change(data, changed, change(study, found, column), found)
+    several = completed > 1
+    for name in ("q1", "q3"):
+        values = study.mean(f"time.step_time_{name}_s")
+        data[f"step_time_{name}_s"] = np.where(several, np.nan, values)
+    data["step_time_deviation_s"] = study.deviation("time.step_time_s")
+    data["repeats"] = [
+        f"{c}/{n}" if c < n else f"{n}" for c, n in zip(completed, runs, strict=True)
+    ]
+    facts.endings(study, notes)
+    facts.flags(study, notes)
+    facts.reasons(found, notes, np.flatnonzero(data["compared"]).tolist())
+    data["notes"], data["marks"] = notes.texts(), notes.marks()
+    return pd.DataFrame(data)
+
+
+def _columns(study: Study) -> tuple[Column, ...]:
+    rows = study.configurations
+    all_completed = bool((rows["completed"] == rows["runs"]).all())
+    kinds = rows["peak_kind"].dropna().unique()
+    columns = axis_columns(study)
+    columns.append(Column("status", "status", drop=10 if all_completed else 0))
+    if (rows["runs"] > 1).any():
+        columns.append(Column("repeats", "n"))
+    columns.append(Column("peak_bytes", "peak\nmemory", "bytes"))
+    if len(kinds) > 1:
+        columns.append(Column("peak_kind", "kind of\nmemory"))
+    columns += [
+        _change("memory", "memory"),
+        Column("step_time_s", "step\ntime", "seconds", scale="step"),
+        Column(
+            "step_time_q1_s",
+            "spread",
+            "seconds",
+            upper="step_time_q3_s",
+            deviation="step_time_deviation_s",
+            scale="step",
+            drop=4,
+        ),
+        _change("step_time", "time"),
+        Column("samples_per_s", "samples\nper s", "rate", drop=3),
+        _change("throughput", "speed", 7),
+        Column("train_loss_first", "first\ntrain\nloss", "loss", drop=8, scale="loss"),
+        Column("train_loss_last", "final\ntrain\nloss", "loss", drop=1, scale="loss"),
+        _change("train_loss", "train", 5),
+        Column("validation_loss_first", "first\nvalid.\nloss", "loss", drop=9, scale="loss"),
+        Column("validation_loss_last", "final\nvalid.\nloss", "loss", drop=2, scale="loss"),
+        _change("validation_loss", "valid.", 6),
+        Column("notes", "note", shown="marks", missing=""),
+    ]
+    return tuple(columns)
+
+
+def build(study: Study) -> Table | None:
+    """One row per configuration; None where there are no runs."""
+    if not len(study.configurations):
+        return None
+    found = find(study)
+    notes = facts.Notes(len(study.configurations))
+    frame = _frame(study, found, notes)
+    return Table(
+        name="runs",
+        title="Comparison of runs",
+        frame=frame,
+        columns=_columns(study),
+        facts=(
+            facts.baseline(found),
+            facts.outcome(study),
+            facts.machine(study),
+            facts.memory(study),
+            facts.repeats(study),
+            facts.software(study),
+        ),
+        notes=notes.lines(),
+    )

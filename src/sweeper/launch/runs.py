@@ -1,0 +1,120 @@
+"""What the launcher is asked to run: `Run`s with the `Resources` they need."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from omegaconf import DictConfig, OmegaConf
+
+from sweeper.errors import UserError
+from sweeper.launch.settings import Settings
+from sweeper.record import Identity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What one run needs."""
+
+    gpus: int = 1  # per node, one rank each; on a machine without GPUs, processes
+    nodes: int = 1
+    ranks: int | None = None  # per node; None = one for each GPU, at least one
+    cpus_per_task: int | None = None
+    timeout_min: float | None = None
+    hang_timeout_min: float | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.ranks if self.ranks is not None else max(1, self.gpus)
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.ranks_per_node
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Resources:
+        for key in ("nodes", "cpus_per_task", "timeout_min", "hang_timeout_min"):
+            value = getattr(settings, key)
+            if value is not None and value <= 0:
+                raise UserError(f"hydra.launcher.{key}", f"{value} is not possible", "use above 0")
+        if settings.gpus_per_node < 0:
+            raise UserError(
+                "hydra.launcher.gpus_per_node",
+                f"{settings.gpus_per_node} is not possible",
+                "use 0 up",
+            )
+        return cls(
+            gpus=settings.gpus_per_node,
+            nodes=settings.nodes,
+            cpus_per_task=settings.cpus_per_task,
+            timeout_min=settings.timeout_min,
+            hang_timeout_min=settings.hang_timeout_min,
+            env=dict(settings.env),
+        )
+
+    @classmethod
+    def from_config(cls, config: DictConfig) -> Resources:
+        """Read a composed config's `hydra.launcher` node, with its interpolations resolved."""
+        return cls.from_settings(settings_from(config))
+
+
+def settings_from(config: DictConfig) -> Settings:
+    """The `hydra.launcher` node of a composed config.
+
+    Raises:
+        UserError: the launcher is not one of this package.
+    """
+    node = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+    names = {f.name for f in dataclasses.fields(Settings)}
+    if not isinstance(node, dict) or not names <= node.keys():
+        raise UserError(
+            "hydra/launcher", "is not a launcher of sweeper", "use hydra/launcher=local"
+        )
+    return Settings(**{name: node[name] for name in names})
+
+
+@dataclass(kw_only=True)
+class Run:
+    """One run of a sweep.
+
+    An application may return fewer runs than there were jobs (duplicates collapse) or more (repeats).
+    """
+
+    identity: Identity
+    config: DictConfig  # composed, with the hydra node
+    run_dir: Path
+    plain: dict[str, Any] = field(default_factory=dict)  # resolved, without it; kept as config.yaml
+    resources: Resources = field(default_factory=Resources)
+    job_numbers: Sequence[int] = ()  # positions of the jobs it answers for, in the launcher's list
+    skip: str | None = None  # why it is not run at all
+    keep: bool = False  # an earlier record stands
+    cost: float | None = None  # for order=cheap_first, any unit; None = ranks
+    return_value: Any = None  # of a kept run, for the sweeper
+    writes_record: bool = True  # False: the launcher writes it, from the way the run ended
+
+    @property
+    def label(self) -> str:
+        """A short name for people."""
+        repeat = f" #{self.identity.repeat}" if self.identity.repeat else ""
+        return (self.identity.variant or self.identity.run_id) + repeat
+
+
+class Application(Protocol):
+    """What a task function may carry as its attribute `sweeper_application`."""
+
+    def plan(
+        self, configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]]
+    ) -> Sequence[Run]:
+        """The runs of a sweep; called when all jobs are composed, before anything starts.
+
+        Args:
+            configs: one composed config a job, with its hydra node.
+            overrides: the overrides of each job.
+
+        Raises:
+            UserError: nothing is started.
+        """
