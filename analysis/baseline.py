@@ -66,7 +66,7 @@ def find(study: Study) -> Match:
                 del values[key]
                 if found is not None:
                     throughout[key] = text(found)
-    if not any(study.axis(resolve(study.frame, key).name) for key in values):
+    if study.axes and not any(study.axis(resolve(study.frame, key).name) for key in values):
         return _nothing(study, values, throughout)
     return match(study, values, throughout)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,8 @@ def _scales(table: Table) -> dict[str, Scale]:
     for columns in grouped.values():
         values = np.concatenate([_raw(table.frame, c.name) for c in columns])
         scale = choose(columns[0].kind, values)
+        if columns[0].decimals is not None:
+            scale = replace(scale, decimals=columns[0].decimals)
         scales.update({c.name: scale for c in columns})
     return scales
 

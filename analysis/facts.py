@@ -39,7 +39,7 @@ def baseline(found: Match) -> str:
     if not (found.base >= 0).any():
         reasons = sorted({reason for reason in found.reason if reason})
         return f"{line}: n/a, {reasons[0] if reasons else 'no run'}."
-    return f"{line}. Changes are in percent of it: -10 is a tenth less, +10 a tenth more."
+    return f"{line}. Changes are in percent of it: -10 is a tenth less; speed is samples per s."
 
 
 def outcome(study: Study) -> str:
@@ -171,7 +171,9 @@ def endings(study: Study, notes: Notes) -> None:
 
 
 def reasons(found: Match, notes: Notes, rows: Iterable[int]) -> None:
-    """Remarks on why there is no comparison."""
+    """Remarks on why there is no comparison; where one reason holds for all, the facts give it."""
+    if not (found.base >= 0).any() and len(set(found.reason)) == 1:
+        return
     for row in rows:
         if found.reason[row]:
             notes.add(row, f"n/a: {found.reason[row]}")

@@ -150,6 +150,7 @@ def csv(table: Table) -> str:
         values = pd.to_numeric(frame[name], errors="coerce")
         if (values.dropna() % 1 == 0).all():
             frame = frame.assign(**{name: values.astype("Int64")})
+    frame = frame.rename(columns=lambda name: name.removeprefix("axis."))
     return frame.to_csv(index=False, lineterminator="\n")
 
 

@@ -36,6 +36,7 @@ class Column:
         scale: columns with the same scale share one unit.
         drop: columns with the highest number leave the terminal first when width is short; 0 stays.
         missing: what stands where nothing was measured.
+        decimals: a fixed number of them; None: chosen for the column.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Column:
     scale: str = ""
     drop: int = 0
     missing: str = "–"
+    decimals: int | None = None
 
     @property
     def left(self) -> bool:

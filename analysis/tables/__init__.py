@@ -10,12 +10,16 @@ from collections.abc import Callable
 
 from analysis.study import Study
 from analysis.table import Table
-from analysis.tables import runs
+from analysis.tables import left_out, runs
 
-TABLES: tuple[Callable[[Study], Table | None], ...] = (runs.build,)
+# Name of the table, which is that of its files -> what builds it.
+TABLES: dict[str, Callable[[Study], Table | None]] = {
+    "runs": runs.build,
+    "left_out": left_out.build,
+}
 
 
 def build_all(study: Study) -> list[Table]:
     """Every table that has something to show."""
-    built = (build(study) for build in TABLES)
+    built = (build(study) for build in TABLES.values())
     return [table for table in built if table is not None]

@@ -15,7 +15,7 @@ from analysis.table import Column, Table
 
 def axis_columns(study: Study) -> list[Column]:
     """The axes, and whatever of the context varies."""
-    columns = []
+    columns = [] if study.axes else [Column("label", "run")]
     for axis in study.axes:
         missing = "–" if axis.name == axis.column else "null"
         columns.append(Column(f"axis.{axis.name}", axis.name, missing=missing))
@@ -33,13 +33,14 @@ def with_change(data: dict[str, Any], name: str, values: Floats, found: Match) -
     data[f"{name}_shown"] = shown
 
 
-def _change(name: str, header: str, drop: int = 0) -> Column:
+def _change(name: str, header: str, drop: int = 0, decimals: int = 1) -> Column:
     return Column(
         f"{name}_vs_baseline_percent",
         f"{header}\nvs\nbase",
         "change",
         shown=f"{name}_shown",
         drop=drop,
+        decimals=decimals,
     )
 
 
@@ -59,6 +60,7 @@ def _frame(study: Study, found: Match, notes: facts.Notes) -> pd.DataFrame:
     rows = study.configurations
     completed, runs = rows["completed"].to_numpy(), rows["runs"].to_numpy()
     data: dict[str, Any] = {name: rows[name].to_numpy() for name in rows.columns}
+    data["label"] = study.labels()
     data["compared"] = completed > 0
     for name, (column, changed) in _FIGURES.items():
         data[name] = study.mean(column)
@@ -107,10 +109,10 @@ def _columns(study: Study) -> tuple[Column, ...]:
         _change("throughput", "speed", 7),
         Column("train_loss_first", "first\ntrain\nloss", "loss", drop=8, scale="loss"),
         Column("train_loss_last", "final\ntrain\nloss", "loss", drop=1, scale="loss"),
-        _change("train_loss", "train", 5),
+        _change("train_loss", "train", 5, 2),
         Column("validation_loss_first", "first\nvalid.\nloss", "loss", drop=9, scale="loss"),
         Column("validation_loss_last", "final\nvalid.\nloss", "loss", drop=2, scale="loss"),
-        _change("validation_loss", "valid.", 6),
+        _change("validation_loss", "valid.", 6, 2),
         Column("notes", "note", shown="marks", missing=""),
     ]
     return tuple(columns)

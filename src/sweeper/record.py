@@ -118,7 +118,8 @@ class Memory:
     peak_over_formula: float | None = (
         None  # peak / (parameters + gradients + optimizer + activations)
     )
-    allocator_retries: int | None = None
+    allocator_retries: int | None = None  # cache emptied because memory ran short
+    allocator_ooms: int | None = None
     allocator_settings: str | None = None
 
 

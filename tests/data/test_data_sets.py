@@ -47,7 +47,7 @@ def test_digits_do_not_import_scikit_learn() -> None:
 
 
 def test_digits_take_the_size_and_channels_asked_for() -> None:
-    small, large = Digits("validation"), Digits("validation", size=32, channels=4)
+    large = Digits("validation", size=32, channels=4)
     image = large.items(torch.tensor([5, 2]))["image"]
     assert image.shape == (2, 4, 32, 32)
     assert image.dtype == torch.float32

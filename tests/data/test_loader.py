@@ -53,6 +53,7 @@ def loader(
     accumulation: int = 1,
     start_step: int = 0,
     prefetch: int = 2,
+    workers: int = 1,
 ) -> Loader:
     return Loader(
         dataset or Numbers(),
@@ -64,6 +65,7 @@ def loader(
         accumulation=accumulation,
         start_step=start_step,
         prefetch=prefetch,
+        workers=workers,
     )
 
 
@@ -78,7 +80,7 @@ def content(batches: list[StepBatch]) -> list[tuple[int, list[dict[str, list[flo
 
 
 def threads() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name == "sweeper-loader"]
+    return [t for t in threading.enumerate() if t.name.startswith("sweeper-loader")]
 
 
 @pytest.fixture(autouse=True)
@@ -87,10 +89,22 @@ def no_thread_is_left() -> object:
     assert not threads()
 
 
-def test_batches_are_the_same_with_and_without_a_thread() -> None:
-    with loader(prefetch=2) as ahead, loader(prefetch=0) as plain:
-        assert content(take(ahead, 7)) == content(take(plain, 7))
+def test_batches_are_the_same_with_and_without_threads() -> None:
+    with loader(prefetch=0) as plain:
+        expected = content(take(plain, 7))
+        assert not threads()
+    with loader(prefetch=2) as ahead:
+        assert content(take(ahead, 7)) == expected
         assert len(threads()) == 1
+    with loader(prefetch=4, workers=3) as many:
+        assert content(take(many, 7)) == expected
+        assert len(threads()) == 3
+
+
+def test_a_slow_step_does_not_let_later_steps_pass() -> None:
+    delays = iter([0.3, *[0.0] * 20])
+    with loader(Numbers(lambda: time.sleep(next(delays))), prefetch=4, workers=2) as source:
+        assert [batch.step for batch in take(source, 5)] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("world_size", "accumulation"), [(1, 4), (4, 1), (2, 2), (3, 2)])
@@ -135,17 +149,17 @@ def test_a_loader_continues_where_another_stopped(prefetch: int) -> None:
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 def test_an_error_while_reading_reaches_the_caller_at_its_step(prefetch: int) -> None:
-    reads = iter(range(10))
+    reads = iter(range(100))
 
     def fail_at_the_third() -> None:
         if next(reads) == 2:
             raise OSError("the disk is gone")
 
-    source = loader(Numbers(fail_at_the_third), prefetch=prefetch)
-    assert [batch.step for batch in take(source, 2)] == [0, 1]
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(source)
-    source.close()
+    with loader(Numbers(fail_at_the_third), prefetch=prefetch) as source:
+        assert [batch.step for batch in take(source, 2)] == [0, 1]
+        with pytest.raises(OSError, match="the disk is gone"):
+            next(source)
+        assert source.state_dict() == {"next_step": 2}
 
 
 def test_the_thread_runs_ahead_by_no_more_than_it_may() -> None:
@@ -153,10 +167,10 @@ def test_the_thread_runs_ahead_by_no_more_than_it_may() -> None:
     with loader(Numbers(lambda: reads.append(0)), prefetch=2) as source:
         next(source)
         deadline = time.monotonic() + 10
-        while len(reads) < 4 and time.monotonic() < deadline:
+        while len(reads) < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.3)  # time enough to overrun
-        assert len(reads) == 4  # one taken, two in the queue, one in the thread's hands
+        assert len(reads) == 3  # one taken, two ahead
 
 
 def test_close_ends_a_thread_that_waits_and_one_that_reads() -> None:

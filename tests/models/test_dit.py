@@ -35,8 +35,9 @@ PUBLISHED = {
 
 def load(name: str) -> dict[str, Any]:
     tree = OmegaConf.create({"model": OmegaConf.load(CONF / f"{name}.yaml")})
-    node = OmegaConf.to_container(tree, resolve=True)["model"]  # type: ignore[index, call-overload]  # a dict
-    return dict(node)
+    nodes = OmegaConf.to_container(tree, resolve=True)
+    assert isinstance(nodes, dict)
+    return dict(nodes["model"])
 
 
 def tiny(**changes: Any) -> DiT:

@@ -73,6 +73,16 @@ def _end(tracker: Guarded, record: Record) -> None:
     tracker.finish(record.status)
 
 
+def _two_attempts(node: dict[str, Any], identity: Identity, run_dir: Path) -> None:
+    """A run that is killed after three steps and completed by its next attempt."""
+    for first, count, status in ((0, 3, Status.KILLED), (3, 2, Status.COMPLETED)):
+        tracker, warnings = _start(node, identity, run_dir)
+        _log(tracker, first, count)
+        _end(tracker, _record(identity, status))
+        assert warnings == []
+        time.sleep(1.0)  # W&B names a directory by the second it starts in
+
+
 def _sync(run_dir: Path, *options: str) -> None:
     command = [sys.executable, "-m", "wandb", "sync", "--yes", *options, str(run_dir / "wandb")]
     done = subprocess.run(command, cwd=run_dir, timeout=120, capture_output=True, text=True)
@@ -85,6 +95,8 @@ def _assert_complete(run: LoggedRun, record: Record) -> None:
     assert (run.project, run.id, run.state) == ("demo", identity.run_id, "finished")
     names = ("displayName", "groupName", "jobType", "tags")
     assert [run.fields[name] for name in names] == [identity.variant, "compare", "train", ["a"]]
+    metadata = json.loads(run.files["wandb-metadata.json"])
+    assert [metadata["program"], *metadata["args"]] == identity.command.split()[1:]
     flat = {"precision": "amp", "ckpt": "on", "gpus": 4, "variant": identity.variant, "repeat": 0}
     assert {key: run.config[key] for key in flat} == flat
     assert run.config["config_id"] == identity.config_id
@@ -99,26 +111,26 @@ def _assert_complete(run: LoggedRun, record: Record) -> None:
     assert to_plain(record_of(run.summary)) == to_plain(record)
 
 
-def test_offline_needs_no_network_and_syncs_later(
+def test_offline_needs_no_network_and_syncs_attempts_as_one_run(
     server: LoopbackWandb,
     proxied: list[bytes],
     monkeypatch: pytest.MonkeyPatch,
     identity: Identity,
     run_dir: Path,
 ) -> None:
-    for name in server.environment():
-        monkeypatch.delenv(name)
-    tracker, warnings = _start(_node("offline"), identity, run_dir)
-    _log(tracker)
-    _end(tracker, _record(identity))
-    assert warnings == []
+    with monkeypatch.context() as patch:
+        for name in server.environment():
+            patch.delenv(name)
+        _two_attempts(_node("offline"), identity, run_dir)
     assert proxied == []  # not even a look for W&B's server
-    assert not (run_dir / "tracker.log").exists()  # it printed nothing
-    assert [p.name[:12] for p in (run_dir / "wandb").glob("*run-*")] == ["offline-run-"]
+    assert not (run_dir / "tracker.log").exists()  # nothing was printed
+    fragments = [path.name for path in (run_dir / "wandb").glob("*run-*")]
+    assert len(fragments) == 2
+    assert all(name.startswith("offline-run-") for name in fragments)
+    assert server.requests == []
 
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
     _sync(run_dir)
+    assert len(server.runs) == 1
     _assert_complete(server.runs["local/demo/a1b2c3d4e5"], _record(identity))
 
 
@@ -135,27 +147,25 @@ def test_the_proxy_would_see_a_client_that_looks_for_its_server(
 def test_online_runs_of_a_sweep_side_by_side(
     server: LoopbackWandb, proxied: list[bytes], identity: Identity, tmp_path: Path
 ) -> None:
-    statuses = {"one": Status.COMPLETED, "two": Status.OOM, "three": Status.FAILED}
-    started = {
-        name: _start(_node("online"), replace(identity, run_id=name), tmp_path / name)
-        for name in statuses
-    }
-    for name, (tracker, _) in started.items():
-        _log(tracker)
-        _end(tracker, _record(replace(identity, run_id=name), statuses[name]))
-    assert [warnings for _, warnings in started.values()] == [[], [], []]
+    good, bad = replace(identity, run_id="good"), replace(identity, run_id="bad")
+    tracker, warnings = _start(_node("online"), bad, tmp_path / "bad")
+    _log(tracker)
+    _two_attempts(_node("online"), good, tmp_path / "good")
+    _end(tracker, _record(bad, Status.FAILED))
+    assert warnings == []
     assert proxied == []
-    runs = {name: server.runs[f"local/demo/{name}"] for name in statuses}
-    _assert_complete(runs["one"], _record(replace(identity, run_id="one")))
-    assert [run.state for run in runs.values()] == ["finished", "finished", "failed"]
-    assert [run.summary["status"] for run in runs.values()] == ["completed", "oom", "failed"]
+    assert sorted(server.runs) == ["local/demo/bad", "local/demo/good"]
+    _assert_complete(server.runs["local/demo/good"], _record(good))
+    assert server.runs["local/demo/bad"].state == "failed"
+    assert server.runs["local/demo/bad"].summary["status"] == "failed"
 
     table = _read_through_api("demo")
-    assert {name: row["group"] for name, row in table.items()} == dict.fromkeys(runs, "compare")
-    for name, row in table.items():
-        expected = to_plain(_record(replace(identity, run_id=name), statuses[name]))
-        assert to_plain(record_of(row["summary"])) == expected
+    for run, status in ((good, Status.COMPLETED), (bad, Status.FAILED)):
+        row = table.pop(run.run_id)
+        assert row["group"] == "compare"
+        assert to_plain(record_of(row["summary"])) == to_plain(_record(run, status))
         assert [step for step, _ in row["rows"]] == [0, 1, 2, 3, 4]
+    assert table == {}
 
 
 READ = """
@@ -181,38 +191,21 @@ def _read_through_api(project: str) -> dict[str, Any]:
     return table
 
 
-@pytest.mark.parametrize("mode", ["online", "offline"])
-def test_attempts_of_a_run_are_one_run(
-    mode: str, server: LoopbackWandb, identity: Identity, run_dir: Path
-) -> None:
-    for first, count, status in ((0, 3, Status.KILLED), (3, 2, Status.COMPLETED)):
-        tracker, warnings = _start(_node(mode), identity, run_dir)
-        _log(tracker, first, count)
-        _end(tracker, _record(identity, status))
-        assert warnings == []
-        time.sleep(1.0)  # W&B names a directory by the second it starts in
-    if mode == "offline":
-        _sync(run_dir)
-    assert len(server.runs) == 1
-    _assert_complete(server.runs["local/demo/a1b2c3d4e5"], _record(identity))
-
-
 def test_without_a_key_or_a_server_it_writes_offline(
     server: LoopbackWandb, monkeypatch: pytest.MonkeyPatch, identity: Identity, tmp_path: Path
 ) -> None:
     with LoopbackWandb() as hanging, LoopbackWandb() as closed:
         hanging.hang()
         closed.close()
-        cases = {
-            "no key": ({"WANDB_API_KEY": ""}, "No API key"),
-            "hanging": ({"WANDB_BASE_URL": hanging.url}, "deadline exceeded"),
-            "closed": ({"WANDB_BASE_URL": closed.url}, "connection refused"),
+        changes = {
+            "no key": ("WANDB_API_KEY", ""),
+            "hanging": ("WANDB_BASE_URL", hanging.url),
+            "closed": ("WANDB_BASE_URL", closed.url),
         }
         started = {}
-        for name, (change, _) in cases.items():
+        for name, (variable, value) in changes.items():
             with monkeypatch.context() as patch:
-                for variable, value in change.items():
-                    patch.setenv(variable, value)
+                patch.setenv(variable, value)
                 node = _node("online", timeout_s=2.0)
                 started[name] = _start(node, identity, tmp_path / name)
         for name, (tracker, warnings) in started.items():
@@ -220,37 +213,39 @@ def test_without_a_key_or_a_server_it_writes_offline(
             _log(tracker)
             _end(tracker, _record(identity))
             (warning,) = warnings
-            assert cases[name][1] in warning
-            assert f"written offline, `wandb sync {tmp_path / name / 'wandb'}`" in warning
-            (fragment,) = (tmp_path / name / "wandb").glob("*run-*")
+            directory = tmp_path / name / "wandb"
+            assert f"written offline, `wandb sync {directory}` sends it" in warning
+            (fragment,) = directory.glob("*run-*")  # none is left of the start that failed
             assert fragment.name.startswith("offline-run-")
-    _sync(tmp_path / "no key")
-    _assert_complete(server.runs["local/demo/a1b2c3d4e5"], _record(identity))
+            assert next(fragment.glob("*.wandb")).stat().st_size > 0
+    assert "No API key" in started["no key"][1][0]
+    assert server.requests == []
 
 
-@pytest.mark.parametrize("end", ["hang", "close"])
 def test_a_server_that_is_lost_costs_a_bounded_wait_and_no_data(
-    end: str,
-    server: LoopbackWandb,
-    monkeypatch: pytest.MonkeyPatch,
-    identity: Identity,
-    run_dir: Path,
+    server: LoopbackWandb, monkeypatch: pytest.MonkeyPatch, identity: Identity, tmp_path: Path
 ) -> None:
-    with LoopbackWandb() as lost:
+    started = {}
+    for end in ("hang", "close"):
+        lost = LoopbackWandb()
         with monkeypatch.context() as patch:
             patch.setenv("WANDB_BASE_URL", lost.url)
-            tracker, warnings = _start(_node("online", timeout_s=2.0), identity, run_dir)
+            run = replace(identity, run_id=end)
+            started[end] = lost, run, *_start(_node("online", timeout_s=2.0), run, tmp_path / end)
+    for end, (lost, run, tracker, warnings) in started.items():
         assert tracker.settle(SETTLE_S), warnings
-        assert list(lost.runs) == ["local/demo/a1b2c3d4e5"]
+        assert list(lost.runs) == [f"local/demo/{end}"]
         getattr(lost, end)()
         _log(tracker)
-        started = time.monotonic()
-        _end(tracker, _record(identity))
-        assert time.monotonic() - started < 60  # `finish_timeout_s` of the guard, and some
-    assert len(warnings) == 1
-    assert f"`wandb sync --no-skip-online {run_dir / 'wandb'}`" in warnings[0]
-    _sync(run_dir, "--no-skip-online")  # to the server that answers
-    _assert_complete(server.runs["local/demo/a1b2c3d4e5"], _record(identity))
+        began = time.monotonic()
+        _end(tracker, _record(run))
+        assert time.monotonic() - began < 60  # the guard's 30 s, and some for a busy machine
+        (warning,) = warnings
+        directory = tmp_path / end / "wandb"
+        assert f"`wandb sync --no-skip-online {directory}` sends the rest" in warning
+        lost.close()
+        _sync(tmp_path / end, "--no-skip-online")  # to the server that answers
+        _assert_complete(server.runs[f"local/demo/{end}"], _record(run))
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -15,8 +14,6 @@ from sweeper.data.dataset import Dataset
 from sweeper.data.keyed import Keys
 from sweeper.data.sampler import GlobalSampler, rank_share
 from sweeper.models.objective import Batch, Objective
-
-_POLL_S = 0.1  # how often the thread looks whether it should end while its queue is full
 
 
 @dataclass
@@ -39,11 +36,11 @@ class StepBatch:
 
 
 class Loader:
-    """Endless iterator over steps. Close it, or use it as a context, to end its thread.
+    """Endless iterator over steps. Close it, or use it as a context, to end its threads.
 
-    A thread reads the data, draws what is random and pins memory for up to `prefetch` steps ahead;
-    the copy to the device is queued by the caller's own thread. An error in the thread is raised by
-    the caller's `next`.
+    Threads read the data, draw what is random and pin memory for up to `prefetch` steps ahead; the
+    copy to the device is queued by the caller's own thread. An error in a thread is raised by the
+    caller's `next`, at the step it belongs to.
 
     Args:
         dataset: what to read.
@@ -56,6 +53,8 @@ class Loader:
         device: where batches go.
         start_step: step of the first batch.
         prefetch: steps built ahead; 0 = no thread, each batch is built when asked for.
+        workers: threads that build steps. With more than one, `dataset` and `objective` are called
+            by several threads at once; batches keep their order.
     """
 
     def __init__(
@@ -70,6 +69,7 @@ class Loader:
         device: torch.device | str = "cpu",
         start_step: int = 0,
         prefetch: int = 2,
+        workers: int = 1,
     ) -> None:
         self.dataset = dataset
         self.objective = objective
@@ -81,7 +81,9 @@ class Loader:
         self.device = torch.device(device)
         self.next_step = start_step
         self.prefetch = prefetch
-        self._worker: _Worker | None = None
+        self.workers = workers
+        self._pool: ThreadPoolExecutor | None = None
+        self._ahead: deque[Future[StepBatch]] = deque()  # from next_step on, one a step
         self._closed = False
 
     def __iter__(self) -> Loader:
@@ -93,18 +95,29 @@ class Loader:
         if self.prefetch == 0:
             batch = self.build(self.next_step)
         else:
-            if self._worker is None:
-                self._worker = _Worker(self, self.next_step)
-            try:
-                batch = self._worker.get()
-            except BaseException:
-                self.close()
-                raise
-        self.next_step = batch.step + 1
+            self._fill()
+            batch = self._ahead[0].result()
+            self._ahead.popleft()
+        self.next_step += 1
+        if self.prefetch > 0:
+            self._fill()  # the next steps are built while the caller works on this one
         moved = StepBatch(batch.step)
         for micro_batch, weight in zip(batch.micro_batches, batch.weights, strict=True):
             moved.add(*to_device(micro_batch, weight, self.device))
         return moved
+
+    def _fill(self) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(
+                self.workers, thread_name_prefix="sweeper-loader", initializer=self._enter_thread
+            )
+        while len(self._ahead) < self.prefetch:
+            self._ahead.append(self._pool.submit(self.build, self.next_step + len(self._ahead)))
+
+    def _enter_thread(self) -> None:
+        if self.device.type == "cuda":
+            # Pinning makes a context on the thread's current device, which is GPU 0 otherwise.
+            torch.cuda.set_device(self.device)
 
     def build(self, step: int) -> StepBatch:
         """The step's batch on the CPU, in pinned memory where the device is CUDA."""
@@ -129,14 +142,15 @@ class Loader:
         self.next_step = state["next_step"]
 
     def close(self) -> None:
-        """End the thread and wait for it; `next` then stops. May be called twice."""
+        """End the threads and wait for them; `next` then stops. May be called twice."""
         self._closed = True
         self._stop()
 
     def _stop(self) -> None:
-        if self._worker is not None:
-            self._worker.stop()
-            self._worker = None
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+        self._ahead.clear()
 
     def __enter__(self) -> Loader:
         return self
@@ -148,44 +162,3 @@ class Loader:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-class _Worker:
-    """The thread that builds batches ahead."""
-
-    def __init__(self, loader: Loader, start_step: int) -> None:
-        self.loader = loader
-        self.stopping = threading.Event()
-        self.built: queue.Queue[StepBatch | BaseException] = queue.Queue(loader.prefetch)
-        # A daemon: a loader that nobody closed must not keep a dead run alive.
-        self.thread = threading.Thread(
-            target=self._build_ahead, args=(start_step,), name="sweeper-loader", daemon=True
-        )
-        self.thread.start()
-
-    def _build_ahead(self, step: int) -> None:
-        try:
-            if self.loader.device.type == "cuda":
-                # Pinning makes a context on the thread's current device, which is GPU 0 otherwise.
-                torch.cuda.set_device(self.loader.device)
-            while not self.stopping.is_set():
-                self._put(self.loader.build(step))
-                step += 1
-        except BaseException as error:
-            self._put(error)
-
-    def _put(self, item: StepBatch | BaseException) -> None:
-        while not self.stopping.is_set():
-            with contextlib.suppress(queue.Full):
-                self.built.put(item, timeout=_POLL_S)
-                return
-
-    def get(self) -> StepBatch:
-        item = self.built.get()
-        if isinstance(item, BaseException):
-            raise item
-        return item
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self.thread.join()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 from torch import Tensor
 
@@ -33,13 +35,15 @@ class GlobalSampler:
         self.batch = batch
         self.seed = seed
         self._orders: dict[int, Tensor] = {}
+        self._lock = threading.Lock()
 
     def _order(self, epoch: int) -> Tensor:
-        if epoch not in self._orders:
-            # Steps come in sequence: only the epoch before is asked for again, if any.
-            self._orders = {e: o for e, o in self._orders.items() if e == epoch - 1}
-            self._orders[epoch] = permutation(self.length, self.seed, "order", epoch)
-        return self._orders[epoch]
+        with self._lock:  # threads of one loader share the sampler
+            if epoch not in self._orders:
+                # Steps come in sequence: only the epoch before is asked for again, if any.
+                self._orders = {e: o for e, o in self._orders.items() if e == epoch - 1}
+                self._orders[epoch] = permutation(self.length, self.seed, "order", epoch)
+            return self._orders[epoch]
 
     def indices(self, step: int) -> Tensor:
         """(batch,) int64: positions in the data set of the step's global batch."""

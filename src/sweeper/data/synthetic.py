@@ -60,6 +60,7 @@ class Synthetic:
     def items(self, indices: Tensor) -> Batch:
         """`image` (n, channels, size, size) float32 in [-1, 1], `label` (n,) int64."""
         label = indices % self.num_classes
-        pattern = F.interpolate(self.patterns[label], self.size, mode="bilinear", antialias=True)
+        pattern = F.interpolate(self.patterns[label], self.size, mode="bilinear")
         noise = Keys(self.seed, 0, indices).normal("noise", tuple(pattern.shape[1:]))
-        return {"image": (pattern + NOISE * noise).clamp(-1, 1), "label": label}
+        image = noise.mul_(NOISE).add_(pattern).clamp_(-1, 1)
+        return {"image": image, "label": label}

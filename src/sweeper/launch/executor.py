@@ -145,7 +145,6 @@ class SlotsExecutor(core.Executor):
     ) -> None:
         super().__init__(folder)
         if scheduler is None:
-            log = self.folder / "supervisor.log"
             scheduler = Scheduler(
                 Slots(
                     Node.here(),
@@ -154,7 +153,7 @@ class SlotsExecutor(core.Executor):
                     exclusive=exclusive,
                 ),
                 lambda may_fork: SupervisorProcess(
-                    preload if warm and may_fork else (), log, os.environ
+                    preload if warm and may_fork else (), os.environ
                 ),
             )
         self.scheduler = scheduler

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from sweeper.launch.environment import clean, thread_variables
@@ -39,17 +38,16 @@ class SupervisorProcess:
 
     Args:
         preload: modules it imports before it forks; none = every rank starts cold.
-        log: file for its own errors.
         environ: of the command; variables that libraries read when they are imported must be in it.
     """
 
-    def __init__(self, preload: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, preload: Sequence[str], environ: Mapping[str, str]) -> None:
         self.preload = tuple(preload)
         self.missing: list[str] = []  # modules that could not be imported
         self.threads = 1
         self.ready = False
         self.environ = clean(environ)
-        self._log = log
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
         self._received = b""
         self._channel, theirs = socket.socketpair()
         spec = {
@@ -57,13 +55,12 @@ class SupervisorProcess:
             "preload": list(preload),
             "sys_path": import_path(),
         }
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with theirs, log.open("ab") as output:
+        with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", BOOT, json.dumps(spec)],
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                stdout=self._log,
+                stderr=self._log,
                 env={**self.environ, **thread_variables(1), **_NO_CUDA},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -113,11 +110,10 @@ class SupervisorProcess:
         self._close()
 
     def _last_words(self) -> str:
-        with contextlib.suppress(OSError):
-            lines = self._log.read_text("utf-8", "replace").splitlines()
-            if lines:
-                return lines[-1]
-        return f"exit code {self._process.poll()}"
+        # pread: its writes and our reads share one file position.
+        written = os.pread(self._log.fileno(), 1 << 16, 0).decode("utf-8", "replace")
+        lines = written.splitlines()
+        return lines[-1] if lines else f"exit code {self._process.poll()}"
 
 
 def _close(channel: socket.socket, process: subprocess.Popen[bytes]) -> None:

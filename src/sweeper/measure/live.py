@@ -10,6 +10,7 @@ to themselves, and memory outside tensors.
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -52,10 +53,12 @@ class LiveBytes(TorchDispatchMode):
     def __init__(self, device_type: str = "cpu") -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no type for it
         self.in_optimizer = False
+        self.given_back: list[tuple[int, int]] = []  # Unix ns, bytes: blocks from before the step
         self._device_type = device_type
         self._number: dict[int, int] = {}  # address -> number
         self._references: dict[int, weakref.ref[torch.UntypedStorage]] = {}  # number -> reference
         self._before: list[int] = []  # number -> bytes it had before the step
+        self._old: set[int] = set()  # numbers whose block of memory is from before the step
         self._size: list[int] = []  # number -> bytes it has now
         self._component: list[int] = []  # number -> index into COMPONENTS, or one of the two after
         self._changed: list[int] = []  # log of the step: number ...
@@ -152,29 +155,34 @@ class LiveBytes(TorchDispatchMode):
         size = storage.nbytes()
         self._references[number] = weakref.ref(storage, lambda _: self._freed(address, number))
         self._before.append(0 if made else size)
-        self._size.append(size)
+        if not made:
+            self._old.add(number)
+        self._size.append(0 if made else size)
         by_step = _REMAINDER if self.in_optimizer else _ACTIVATIONS
         self._component.append(by_step if made else _REMAINDER)
         if made:
-            self._log(number, size)
+            self._set(number, size)
         return number
 
     def _resized(self, number: int, storage: torch.UntypedStorage) -> None:
         size = storage.nbytes()
         if size != self._size[number]:
-            self._log(number, size - self._size[number])
-            self._size[number] = size
+            self._set(number, size)
 
     def _freed(self, address: int, number: int) -> None:
-        self._log(number, -self._size[number])
-        self._size[number] = 0
+        self._set(number, 0)
         if self._number.get(address) == number:
             del self._number[address]
         self._references.pop(number, None)
 
-    def _log(self, number: int, change: int) -> None:
+    def _set(self, number: int, size: int) -> None:
+        was = self._size[number]
+        if number in self._old:
+            self._old.remove(number)
+            self.given_back.append((time.time_ns(), was))
+        self._size[number] = size
         self._changed.append(number)
-        self._change.append(change)
+        self._change.append(size - was)
 
 
 def _in_backward() -> bool:

@@ -1,16 +1,16 @@
 """The NVIDIA management library, as far as it is needed; absent or refusing, it answers None.
 
 Every function takes the `pynvml` module as an argument, so that another can stand in for it.
+Nothing here needs torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import pynvml
-import torch
 
 T = TypeVar("T")
 Handle = Any
@@ -90,17 +90,20 @@ def _named(nvml: Any, every: list[Handle], token: str) -> Handle | None:
     return None
 
 
-def handle_of(nvml: Any, device: torch.device, environ: Mapping[str, str]) -> Handle | None:
-    """The NVML handle of a CUDA device of this process, or None where it cannot be told."""
-    index = device.index if device.index is not None else torch.cuda.current_device()
-    uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
-    if uuid is not None:  # CUDA's own word needs no reading of the environment
-        for prefix in ("GPU-", "MIG-"):
-            name = f"{prefix}{uuid}"
-            handle = ask(nvml, lambda name=name: nvml.nvmlDeviceGetHandleByUUID(name))  # type: ignore[misc]  # default only binds the name
-            if handle is not None:
-                return handle
-    shown = visible(nvml, environ)
+def handle_of(
+    nvml: Any, index: int, environ: Mapping[str, str], uuid: str | None = None
+) -> Handle | None:
+    """The handle of a CUDA device of this process, or None where it cannot be told.
+
+    Args:
+        index: CUDA's number of the device in this process.
+        environ: the environment the process started with.
+        uuid: what CUDA says the device is, without a prefix; it outweighs the environment.
+    """
+    for prefix in ("GPU-", "MIG-") if uuid else ():
+        with suppress(nvml.NVMLError):
+            return nvml.nvmlDeviceGetHandleByUUID(f"{prefix}{uuid}")
+    shown = ask(nvml, lambda: visible(nvml, environ)) or []
     return shown[index] if index < len(shown) else None
 
 

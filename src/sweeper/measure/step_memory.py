@@ -80,15 +80,20 @@ def measure_step(
         live.tag(persistent())
     parts = live.peak()
     storages_bytes = sum(parts.values())
+    # The profiler does not hear of blocks given back that were taken before it began.
+    changes += [(at, -size) for at, size in live.given_back]
     peak_bytes = max(storages_bytes, live.bytes_before() + _highest(changes))
     parts["remainder"] += peak_bytes - storages_bytes
     return peak_bytes, MemoryParts(**{f"{name}_bytes": size for name, size in parts.items()})
 
 
 @contextmanager
-def _allocations(enabled: bool) -> Iterator[list[int]]:
-    """Bytes that the CPU allocator took (positive) and gave back, in order; filled at the end."""
-    changes: list[int] = []
+def _allocations(enabled: bool) -> Iterator[list[tuple[int, int]]]:
+    """(Unix ns, bytes) of all that the CPU allocator took (positive) and gave back.
+
+    Filled in at the end; empty where not enabled.
+    """
+    changes: list[tuple[int, int]] = []
     if not enabled:
         yield changes
         return
@@ -102,14 +107,16 @@ def _allocations(enabled: bool) -> Iterator[list[int]]:
             del os.environ["KINETO_LOG_LEVEL"]
         else:
             os.environ["KINETO_LOG_LEVEL"] = level
-    events = [e for e in profiler.kineto_results.events() if e.name() == "[memory]"]
-    events.sort(key=lambda event: event.start_ns())
-    changes.extend(event.nbytes() for event in events)
+    changes += [
+        (event.start_ns(), event.nbytes())
+        for event in profiler.kineto_results.events()
+        if event.name() == "[memory]"
+    ]
 
 
-def _highest(changes: Sequence[int]) -> int:
+def _highest(changes: Sequence[tuple[int, int]]) -> int:
     now = highest = 0
-    for change in changes:
+    for _, change in sorted(changes, key=lambda item: item[0]):
         now += change
         highest = max(highest, now)
     return highest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import time
@@ -10,7 +11,7 @@ from collections import deque
 from typing import Any
 
 # Rows wait here while the other side is slow; beyond this number, every second one is given up.
-MOST_ROWS = 10_000
+MOST_ROWS = 5_000
 
 _encode = json.JSONEncoder(default=str).encode  # what JSON does not know becomes text
 
@@ -60,10 +61,13 @@ class Channel:
     def unsent(self) -> bool:
         return bool(self._waiting or self._partly_written)
 
-    def write(self) -> None:
-        """Send as much as the pipe takes now."""
+    def write(self, most: float = math.inf) -> None:
+        """Send as much as the pipe takes now, `most` messages at most."""
         while self.unsent and not self.ended:
             if not self._partly_written:
+                if most <= 0:
+                    return
+                most -= 1
                 _, self._partly_written = self._waiting.popleft()
             try:
                 count = os.write(self._write_fd, self._partly_written)

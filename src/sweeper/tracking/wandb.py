@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -101,6 +103,8 @@ class WandbTracker:
         environ.pop("WANDB_SERVICE", None)  # a service shared with another process could hang us
         import wandb
 
+        # What W&B shows as the command is the run's, not that of the process that mirrors it.
+        sys.argv = shlex.split(identity.command)[1:] or sys.argv
         label = identity.variant or identity.run_id
         if identity.repeat:
             label += f"+repeat={identity.repeat}"
@@ -148,6 +152,7 @@ class WandbTracker:
             "init_timeout": self._timeout_s,
             "finish_timeout": self._timeout_s,
             "finish_timeout_raises": True,
+            "program": sys.argv[0],
             "x_save_requirements": False,
             "x_stats_sampling_interval": 30.0,
             "x_stats_pid": os.getppid(),  # the run, not the process that mirrors it

@@ -1,0 +1,212 @@
+"""Launching a sweep: settle what is left of earlier commands, run the rest, record every end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sweeper.errors import UserError
+from sweeper.launch import finish
+from sweeper.launch.attempt import Attempt, next_attempt, write_plan
+from sweeper.launch.backend import Backend, Ended
+from sweeper.launch.errors import Cancelled
+from sweeper.launch.interrupts import Interrupts
+from sweeper.launch.leftover import unknown_exits
+from sweeper.launch.lock import SweepLock
+from sweeper.launch.runs import Run
+from sweeper.launch.settings import Settings
+from sweeper.launch.view import View
+from sweeper.record import RECORD_FILE, Record, RecordError, read_record, read_state
+
+TICK_S = 1.0
+
+
+@dataclass
+class Outcome:
+    """What became of one run."""
+
+    run: Run
+    record: Record
+    attempt: Attempt | None = None  # None: an earlier command's record stands
+
+
+class Task(Protocol):
+    """What each rank of an attempt calls."""
+
+    def function(self, attempt: Attempt) -> Callable[[], Any]: ...
+
+
+def launch(
+    runs: Sequence[Run],
+    *,
+    task: Task,
+    backend: Backend,
+    settings: Settings,
+    view: View,
+    home: Path,
+    planned_at: float,
+) -> list[Outcome]:
+    """Run a sweep; returns when every run has ended.
+
+    Args:
+        runs: what the application planned.
+        task: what a rank does.
+        backend: where it does it.
+        settings: of the sweep.
+        view: what the person sees.
+        home: directory that holds the lock.
+        planned_at: when the application looked at the records, seconds since the epoch.
+
+    Returns:
+        One outcome for each run, in their order.
+
+    Raises:
+        UserError: another command works on the sweep; nothing is started.
+        Cancelled: the person stopped it. What ran is recorded as cancelled; the rest is queued still.
+    """
+    with SweepLock(home):
+        return _Sweep(runs, task, backend, settings, view, planned_at).run()
+
+
+class _Sweep:
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        task: Task,
+        backend: Backend,
+        settings: Settings,
+        view: View,
+        planned_at: float,
+    ) -> None:
+        self._runs = runs
+        self._task = task
+        self._backend = backend
+        self._settings = settings
+        self._view = view
+        self._planned_at = planned_at
+        self._outcomes: dict[int, Outcome] = {}  # by id of the run
+        self._moves: dict[int, tuple[object, float]] = {}  # attempt -> last sign of life, and when
+
+    def run(self) -> list[Outcome]:
+        waiting = self._settle()
+        self._view.begin(len(self._runs), len(self._outcomes))
+        with Interrupts(active=not self._backend.in_process) as interrupts, self._view:
+            for attempt in self._in_order(waiting):
+                self._backend.submit(attempt, self._task.function(attempt))
+            self._follow(interrupts)
+        if interrupts.count or self._backend.interrupted:
+            raise Cancelled()
+        return [self._outcomes[id(run)] for run in self._runs]
+
+    def _settle(self) -> list[Attempt]:
+        """Sort the runs into kept, skipped, still running and waiting; returns the last."""
+        waiting = []
+        for run in self._runs:
+            if run.keep or self._just_recorded(run):
+                self._outcomes[id(run)] = Outcome(run, read_record(run.run_dir / RECORD_FILE))
+                continue
+            attempt = next_attempt(run)
+            if attempt.leftover is not None:
+                self._backend.adopt(attempt)
+                self._view.note(f"{run.label} is still running; following it")
+                continue
+            if attempt.number > 0:
+                finish.record_lost(Attempt(run, attempt.number - 1))
+            write_plan(attempt)
+            reason = run.skip or self._backend.why_never(run.resources)
+            if reason is not None:
+                self._done(Outcome(run, finish.skip(attempt, reason), attempt))
+            else:
+                waiting.append(attempt)
+        return waiting
+
+    def _just_recorded(self, run: Run) -> bool:
+        """Another command may have finished it between the plan and our lock."""
+        with contextlib.suppress(FileNotFoundError):
+            path = run.run_dir / RECORD_FILE
+            if path.stat().st_mtime > self._planned_at:
+                with contextlib.suppress(RecordError):
+                    read_record(path)
+                    return True
+        return False
+
+    def _in_order(self, waiting: list[Attempt]) -> list[Attempt]:
+        if self._settings.order == "given":
+            return waiting
+        if self._settings.order != "cheap_first":
+            raise UserError(
+                "hydra.launcher.order",
+                f"unknown order {self._settings.order!r}",
+                "use cheap_first or given",
+            )
+
+        def cost(attempt: Attempt) -> tuple[int, float]:
+            run = attempt.run
+            return run.identity.repeat, run.cost or run.resources.world_size
+
+        return sorted(waiting, key=cost)  # stable: equals stay as given
+
+    def _follow(self, interrupts: Interrupts) -> None:
+        stopping = 0
+        while self._backend.pending or self._backend.running:
+            if interrupts.count > stopping:
+                stopping = interrupts.count
+                self._stop_all(now=stopping > 1)
+            for ended in self._backend.poll(TICK_S):
+                self._finish(ended)
+            if self._backend.interrupted:
+                self._stop_all(now=True)
+            self._end_the_hung()
+            self._view.tick(self._backend.running, len(self._backend.pending))
+        for ended in self._backend.poll(0.0):
+            self._finish(ended)
+
+    def _stop_all(self, *, now: bool) -> None:
+        running = list(self._backend.running)
+        if not now:
+            self._view.note(f"stopping {len(running)} running; again to stop at once")
+        for attempt in list(self._backend.pending):
+            self._backend.stop(attempt, "cancelled")
+        for attempt in running:
+            self._backend.stop(attempt, "cancelled", now=now)
+
+    def _end_the_hung(self) -> None:
+        for attempt in self._backend.running:
+            limit = attempt.run.resources.hang_timeout_min
+            if limit is None or not attempt.run.writes_record:
+                continue
+            sign: object = None
+            with contextlib.suppress(RecordError):
+                state = read_state(attempt.run.run_dir)
+                sign = (state.phase, state.step) if state else None
+            last, since = self._moves.get(id(attempt), (None, time.monotonic()))
+            if sign != last or id(attempt) not in self._moves:
+                self._moves[id(attempt)] = sign, time.monotonic()
+            elif time.monotonic() - since > limit * 60:
+                self._backend.stop(attempt, "hang")
+
+    def _finish(self, ended: Ended) -> None:
+        exits = ended.exits
+        if not exits and ended.attempt.leftover is not None:
+            exits = unknown_exits(ended.attempt.leftover.ranks)
+        record = finish.finish(ended.attempt, ended.reason, exits)
+        self._done(Outcome(ended.attempt.run, record, ended.attempt))
+
+    def _done(self, outcome: Outcome) -> None:
+        self._outcomes[id(outcome.run)] = outcome
+        self._view.ended(outcome.run, outcome.record)
+
+
+def job_folder(home: Path) -> Path:
+    """For submitit's files of this command; `remove_job_folder` when all runs have ended."""
+    return home / f".jobs-{os.getpid()}"
+
+
+def remove_job_folder(home: Path) -> None:
+    shutil.rmtree(job_folder(home), ignore_errors=True)
