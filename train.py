@@ -13,9 +13,11 @@ from sweeper import cli
 def main() -> int:
     outcome = cli.run(sys.argv[1:], config_dir=Path(__file__).parent / "conf")
     if outcome.sweep_dir is not None:
-        from analysis import report  # pandas is imported only once there is something to compare
+        # Imported only once there is something to compare.
+        from analysis.report import terminal_summary, write_tables
 
-        report.finish(outcome.sweep_dir)
+        write_tables(outcome.sweep_dir)
+        print(terminal_summary(outcome.sweep_dir))
     return outcome.exit_code
 
 

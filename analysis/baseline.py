@@ -8,7 +8,7 @@ kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.axes import Axis, Codes, codes, combine, equal, resolve, text
+from analysis.axes import Axis, Codes, codes, combine, equal, label, resolve, text
 from analysis.study import CONTEXT, Floats, Study
 
 DEFAULT = {"precision": "fp32", "ckpt": "off", "accum": "1", "gpus": "1"}
@@ -29,17 +29,22 @@ class Match:
     Attributes:
         values: axis -> value as typed; where every baseline lies.
         throughout: axes of the default baseline that do not vary and have another value everywhere.
-        base: for each configuration, the row of its baseline; -1 where there is none.
+        candidate: for each configuration, the row of its baseline, completed or not; -1 where there
+            is none.
+        base: the same, but -1 also where the baseline did not complete.
         reason: for each configuration, why there is none; "" where there is one.
         base_run: for each run, the row of the baseline's run of the same repeat; -1 where there is
             none, or one of the two did not complete.
+        everywhere: why nothing can be compared at all, or "".
     """
 
     values: Mapping[str, str]
     throughout: Mapping[str, str]
+    candidate: Codes
     base: Codes
     reason: list[str]
     base_run: Codes
+    everywhere: str = ""
 
     @property
     def is_base(self) -> npt.NDArray[np.bool_]:
@@ -78,35 +83,46 @@ def _nothing(study: Study, values: Mapping[str, str], throughout: Mapping[str, s
     hint = f"; state one: --baseline {first}=..." if first else ""
     reason = f"none of {', '.join(DEFAULT)} varies{hint}"
     runs = np.full(len(study.frame), -1, dtype=np.int64)
-    return Match(values, throughout, none, [reason] * len(none), runs)
+    return Match(values, throughout, none, none, [reason] * len(none), runs, everywhere=reason)
 
 
 def match(
-    study: Study, values: Mapping[str, str], throughout: Mapping[str, str] | None = None
+    study: Study,
+    values: Mapping[str, str],
+    throughout: Mapping[str, str] | None = None,
+    agree: Sequence[Codes] | None = None,
 ) -> Match:
-    """Match every configuration with the one that has `values` and agrees in all else."""
+    """Match every configuration with the one that has `values` and agrees in all else.
+
+    Args:
+        values: axis -> value as typed.
+        agree: what must be equal beside the context, one code per configuration each; None: every
+            axis that `values` does not name.
+    """
     count = len(study.configurations)
     named = [resolve(study.frame, key) for key in values]
     is_base = np.ones(count, dtype=np.bool_)
     for axis, wanted in zip(named, values.values(), strict=True):
-        is_base &= _equals(_values(study, axis), wanted)
-    columns = {axis.column for axis in named}
-    rest = [codes(_values(study, a)) for a in study.axes if a.column not in columns]
+        is_base &= _equals(axis_values(study, axis), wanted)
+    rest = list(agree) if agree is not None else others(study, named)
     context = {name: codes(study.configurations[name]) for name in CONTEXT}
     base = _lookup(combine([*rest, *context.values()], count), is_base)
     if study.question.mix:
         kept = [part for name, part in context.items() if name not in study.question.mix]
         base = np.where(base >= 0, base, _lookup(combine([*rest, *kept], count), is_base))
     loose = _lookup(combine(rest, count), is_base)
-    done = study.configurations["completed"].to_numpy() > 0
-    reason = [""] * count
-    for i in np.flatnonzero((base < 0) | ~done[base]).tolist():
-        reason[i] = _why(study, i, int(base[i]), int(loose[i]), values)
-        base[i] = -1
-    return Match(values, throughout or {}, base, reason, _base_runs(study, base))
+    reason = _reasons(study, base, loose, values)
+    usable = np.where([not r for r in reason], base, -1)
+    return Match(values, throughout or {}, base, usable, reason, _base_runs(study, usable))
 
 
-def _values(study: Study, axis: Axis) -> pd.Series[Any]:
+def others(study: Study, named: Sequence[Axis]) -> list[Codes]:
+    """Codes of every axis that is not one of `named`."""
+    columns = {axis.column for axis in named}
+    return [codes(axis_values(study, a)) for a in study.axes if a.column not in columns]
+
+
+def axis_values(study: Study, axis: Axis) -> pd.Series[Any]:
     """An axis of the study, or a key that does not vary, for each configuration."""
     if f"axis.{axis.name}" in study.configurations:
         return study.configurations[f"axis.{axis.name}"]
@@ -127,18 +143,25 @@ def _lookup(group: Codes, is_base: npt.NDArray[np.bool_]) -> Codes:
     return table[group]
 
 
-def _why(study: Study, i: int, base: int, loose: int, values: Mapping[str, str]) -> str:
-    wanted = " ".join(f"{k}={v}" for k, v in values.items())
-    if base >= 0:
-        found = study.configurations.iloc[base]
-        return f"its baseline did not complete ({found['status']}: {found['reason']})"
-    if loose < 0:
-        return f"no run with {wanted} that agrees in all else"
-    here, there = study.configurations.iloc[i], study.configurations.iloc[loose]
-    for name in CONTEXT:
-        if name not in study.question.mix and here[name] != there[name]:
-            return f"the baseline has another {name} ({text(there[name])})"
-    return f"no run with {wanted} that agrees in all else"
+def _reasons(study: Study, candidate: Codes, loose: Codes, values: Mapping[str, str]) -> list[str]:
+    """For each configuration, why it cannot be compared; "" where it can."""
+    rows = study.configurations
+    done = rows["completed"].to_numpy() > 0
+    status, why = rows["status"].to_numpy(), rows["reason"].to_numpy()
+    context = {n: rows[n].to_numpy() for n in CONTEXT if n not in study.question.mix}
+    missing = f"no run with {label(dict(values))} that agrees in all else"
+    reasons = [""] * len(rows)
+    for i in np.flatnonzero((candidate < 0) | ~done[candidate]).tolist():
+        base, other = candidate[i], loose[i]
+        if base >= 0:
+            reasons[i] = f"its baseline did not complete ({status[base]}: {why[base]})"
+            continue
+        reasons[i] = missing
+        for name, column in context.items():
+            if other >= 0 and column[i] != column[other]:
+                reasons[i] = f"the baseline has another {name} ({text(column[other])})"
+                break
+    return reasons
 
 
 def _base_runs(study: Study, base: Codes) -> Codes:
@@ -151,16 +174,23 @@ def _base_runs(study: Study, base: Codes) -> Codes:
     return index.get_indexer(pd.Index(wanted)).astype(np.int64)
 
 
-def change(study: Study, found: Match, column: str) -> Floats:
-    """For each configuration, its value over its baseline's, minus 1; NaN where not both exist.
+@dataclass(frozen=True)
+class Pairs:
+    """The figures of runs and of their baselines, one entry for each pair."""
 
-    The ratio is that of the means over the repeats that both have. Rates have harmonic means, as
-    total work over total time, so that times and rates give the same comparison. Peaks of different
-    kinds of memory are not compared.
+    configuration: Codes
+    own: Floats
+    base: Floats
+
+
+def pairs(study: Study, found: Match, column: str) -> Pairs:
+    """The pairs in which both runs measured `column`.
+
+    Rates become times for the same work, so that times and rates give the same comparison. Peaks of
+    different kinds of memory make no pair.
     """
     values = study.frame[column].to_numpy(dtype=np.float64)
-    paired = found.base_run >= 0
-    own, base = values.copy(), np.where(paired, values[found.base_run], np.nan)
+    own, base = values.copy(), np.where(found.base_run >= 0, values[found.base_run], np.nan)
     if column == "peak_bytes":
         kind = study.frame["peak_kind"].to_numpy()
         own[kind != kind[found.base_run]] = np.nan
@@ -168,9 +198,18 @@ def change(study: Study, found: Match, column: str) -> Floats:
     own, base = own[usable], base[usable]
     if column == "time.samples_per_s":
         own, base = 1.0 / base, 1.0 / own
-    group, count = study.configuration[usable], len(study.configurations)
+    return Pairs(study.configuration[usable], own, base)
+
+
+def change(study: Study, found: Match, column: str) -> Floats:
+    """For each configuration, its value over its baseline's, minus 1; NaN where not both exist.
+
+    The ratio is that of the means over the repeats that both have.
+    """
+    paired = pairs(study, found, column)
+    count = len(study.configurations)
     with np.errstate(divide="ignore", invalid="ignore"):
-        above = np.bincount(group, own, minlength=count)
-        ratio = above / np.bincount(group, base, minlength=count)
+        above = np.bincount(paired.configuration, paired.own, minlength=count)
+        ratio = above / np.bincount(paired.configuration, paired.base, minlength=count)
     ratio[~np.isfinite(ratio)] = np.nan
     return np.asarray(ratio - 1.0, dtype=np.float64)

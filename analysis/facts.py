@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -153,10 +153,12 @@ def flags(study: Study, notes: Notes) -> None:
         notes.add_where(any_run(study, mask), remark)
 
 
-def endings(study: Study, notes: Notes) -> None:
-    """Remarks on the runs that did not complete."""
+def endings(study: Study, notes: Notes, among: Collection[int] | None = None) -> None:
+    """Remarks on the runs that did not complete, of the configurations `among` (None: of all)."""
     rows = study.configurations
     stopped = np.flatnonzero(rows["completed"].to_numpy() < rows["runs"].to_numpy())
+    if among is not None:
+        stopped = np.intersect1d(stopped, np.fromiter(among, dtype=np.int64))
     if not len(stopped):
         return
     status, reason = study.frame["status"].to_numpy(), study.frame["reason"].to_numpy()
@@ -171,8 +173,8 @@ def endings(study: Study, notes: Notes) -> None:
 
 
 def reasons(found: Match, notes: Notes, rows: Iterable[int]) -> None:
-    """Remarks on why there is no comparison; where one reason holds for all, the facts give it."""
-    if not (found.base >= 0).any() and len(set(found.reason)) == 1:
+    """Remarks on why there is no comparison, where the facts do not say it already."""
+    if found.everywhere:
         return
     for row in rows:
         if found.reason[row]:

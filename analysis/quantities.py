@@ -69,7 +69,8 @@ def choose(kind: Kind, values: Floats) -> Scale:
         case "share":
             return Scale(divisor, unit, 1)
         case "bytes":
-            return Scale(divisor, unit, 2 if unit == "GiB" else _decimals(typical / divisor, 4, 2))
+            decimals = max(1, _decimals(typical / divisor, 3, 2))
+            return Scale(divisor, unit, 2 if unit == "GiB" else decimals)
         case "loss":
             return Scale(1.0, "", max(4, _decimals(smallest, 3, 8)))
         case "factor":

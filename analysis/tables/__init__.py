@@ -10,11 +10,16 @@ from collections.abc import Callable
 
 from analysis.study import Study
 from analysis.table import Table
-from analysis.tables import left_out, runs
+from analysis.tables import checkpointing, combined, left_out, memory, precision, runs, scaling
 
 # Name of the table, which is that of its files -> what builds it.
 TABLES: dict[str, Callable[[Study], Table | None]] = {
     "runs": runs.build,
+    "memory": memory.build,
+    "precision": precision.build,
+    "checkpointing": checkpointing.build,
+    "combined": combined.build,
+    "scaling": scaling.build,
     "left_out": left_out.build,
 }
 

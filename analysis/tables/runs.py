@@ -9,18 +9,9 @@ import pandas as pd
 
 from analysis import facts
 from analysis.baseline import Match, change, find
-from analysis.study import CONTEXT, Floats, Study
+from analysis.study import Floats, Study
 from analysis.table import Column, Table
-
-
-def axis_columns(study: Study) -> list[Column]:
-    """The axes, and whatever of the context varies."""
-    columns = [] if study.axes else [Column("label", "run")]
-    for axis in study.axes:
-        missing = "–" if axis.name == axis.column else "null"
-        columns.append(Column(f"axis.{axis.name}", axis.name, missing=missing))
-    varying = [c for c in CONTEXT if study.configurations[c].nunique(dropna=False) > 1]
-    return columns + [Column(name, name) for name in varying]
+from analysis.tables.common import axis_columns
 
 
 def with_change(data: dict[str, Any], name: str, values: Floats, found: Match) -> None:

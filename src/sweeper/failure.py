@@ -1,9 +1,9 @@
 """Why a run did not complete: exceptions as `Failure`s, and the culprit among several ranks.
 
-A rank that fails writes `attempt<N>/failure.rank<k>.json`. When one rank fails, the others fail too,
-with errors of the communication library; those are told apart here, so that the record names the rank
-and the error that began it. The status follows from the failure's type and message alone, so that a
-file is as good as the exception.
+A rank that fails writes `attempt<N>/failure.rank<k>.json`. When one rank fails, the others fail
+too, with errors of the communication library; those are told apart here, so that the record names
+the rank and the error that began it. The status follows from the failure's type and message alone,
+so that a file is as good as the exception.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def bytes_requested(message: str) -> int | None:
     found = _BYTES.search(message)
     if found is None:
         return None
-    return round(float(found[1]) * 2 ** _UNITS[found[2]])
+    return round(float(found[1]) * (1 << _UNITS[found[2]]))
 
 
 def status_of(failure: Failure) -> Status:
@@ -95,9 +95,9 @@ def is_secondary(failure: Failure) -> bool:
 def describe(error: BaseException, rank: int | None = None) -> tuple[Status, Failure]:
     """The status and the description of an exception.
 
-    An exception raised `from` another is judged by the whole chain of causes: an out-of-memory error
-    wrapped by a library is still one. Nothing of the exception is kept, so its frames and their
-    tensors can be freed.
+    An exception raised `from` another is judged by the whole chain of causes: an out-of-memory
+    error wrapped by a library is still one. Nothing of the exception is kept, so its frames and
+    their tensors can be freed.
     """
     text = "".join(traceback.format_exception(error))
     shown, cause = error, error.__cause__

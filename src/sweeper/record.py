@@ -33,6 +33,7 @@ STATE_FILE = "state.json"
 IDENTITY_FILE = "run.json"
 CONFIG_FILE = "config.yaml"
 STEPS_FILE = "steps.csv"
+DRAFT_FILE = "draft.json"  # in attempt<N>: the record as far as the run has come
 
 
 class Status(StrEnum):

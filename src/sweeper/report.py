@@ -15,6 +15,7 @@ from sweeper.failure import describe, earlier_attempts, write_failure
 from sweeper.heartbeat import Heartbeat
 from sweeper.place import Place
 from sweeper.record import (
+    DRAFT_FILE,
     Record,
     Status,
     dump,
@@ -26,9 +27,6 @@ from sweeper.record import (
 from sweeper.series import StepRow, write_steps
 from sweeper.tracking.factory import make_tracker
 from sweeper.tracking.summary import summary_of
-
-DRAFT_FILE = "draft.json"  # in attempt<N>: the record as far as it is known
-
 
 class Report:
     """Use it as a context around the whole run; an exception that leaves it is described.

@@ -22,13 +22,14 @@ from sweeper.errors import DivergedError
 from sweeper.instantiate import build
 from sweeper.measure.clock import StepClock
 from sweeper.measure.environment import hardware, software
-from sweeper.measure.memory import MemoryMeter
+from sweeper.measure.memory import MemoryMeter, parts_by_difference
 from sweeper.measure.memory import combine_ranks as combine_memory
 from sweeper.measure.sampler import UtilizationSampler
+from sweeper.measure.step_memory import measure_step
 from sweeper.measure.timing import combine_ranks as combine_time
 from sweeper.place import Place
 from sweeper.ranks import Ranks
-from sweeper.record import Loss, Numerics
+from sweeper.record import Loss, Memory, Numerics
 from sweeper.report import Report
 from sweeper.series import StepRow
 from sweeper.training.build import build_step
@@ -82,6 +83,7 @@ class _Rank:
             device=device,
         )
         self.meter = MemoryMeter(device)
+        self.memory = Memory()
         self.results: list[StepResult] = []
         self.evaluation_s = 0.0
 
@@ -105,15 +107,14 @@ class _Rank:
             report.save_draft()
 
             report.phase("measure")
-            counted = config.measure.memory and self.meter.needs_step
+            counted = config.measure.memory and self.device.type == "cpu"
             sampler.open_window()
             self.clock.open_window()
             self._advance(config.train.steps - config.measure.warmup_steps - int(counted))
             self.clock.close_window()
             record.utilization = sampler.close_window()
-            if counted:
-                self.meter.measure_step(self._one_step, self.step.persistent_tensors)
-            self.meter.end_window(self.step.persistent_tensors)
+            self.meter.end_window()
+            self.memory = self._memory(counted)
         training_s = time.perf_counter() - started_s
         report.phase("evaluate")
         last = self._validate()
@@ -136,6 +137,15 @@ class _Rank:
         self.report.progress(step=len(self.results), step_time_s=self.clock.recent_step_s())
         if self.device.type == "cpu":  # reading a loss does not wait for anything there
             self._check(float(result.loss))
+
+    def _memory(self, counted: bool) -> Memory:
+        """The rank's memory; on the CPU its tensors are counted on one more step."""
+        if counted:
+            return self.meter.result(measure_step(self._one_step, self.step.persistent_tensors))
+        peak_bytes = self.meter.result().warm.peak_allocated_bytes
+        if peak_bytes is None:
+            return self.meter.result()
+        return self.meter.result(parts_by_difference(peak_bytes, self.step.persistent_tensors()))
 
     def _global_weight(self, batch: StepBatch) -> int | None:
         """Units of the global batch where they are known without asking the other ranks."""
@@ -194,7 +204,7 @@ class _Rank:
         record.time.setup_s = setup_s
         record.time.training_s = training_s
         record.time.evaluation_s = self.evaluation_s
-        record.memory = combine_memory(self.ranks.gather(self.meter.result()))
+        record.memory = combine_memory(self.ranks.gather(self.memory))
         record.hardware.hosts = sorted(
             {host for hosts in self.ranks.gather(record.hardware.hosts) for host in hosts}
         )

@@ -23,9 +23,7 @@ SLOW_S = 0.25
 def _model(bucket_view: bool) -> DistributedDataParallel:
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(6)])
-    return DistributedDataParallel(
-        model, gradient_as_bucket_view=bucket_view, bucket_cap_mb=0.05
-    )
+    return DistributedDataParallel(model, gradient_as_bucket_view=bucket_view, bucket_cap_mb=0.05)
 
 
 def _train(

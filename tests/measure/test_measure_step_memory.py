@@ -1,7 +1,6 @@
 """Peak memory of a step and its parts: known answers, and the allocator's own word for it."""
 
 import contextlib
-import gc
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from multiprocessing.queues import SimpleQueue
@@ -51,7 +50,6 @@ class Training:
         self.accumulation, self.bf16, self.set_to_none = accumulation, bf16, set_to_none
         self.optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
         self.step()
-        gc.collect()
 
     def step(self) -> None:
         for micro in range(self.accumulation):
@@ -104,9 +102,7 @@ def test_parts_of_a_perceptron_are_as_computed_by_hand() -> None:
     assert 0 <= parts.activations_bytes - ACTIVATIONS <= 64  # the loss and its gradient: scalars
     assert parts.ema_bytes == parts.buckets_bytes == 0
     assert peak == total(parts)
-    assert peak == pytest.approx(
-        PARAMETERS + OPTIMIZER + GRADIENTS + DATA + ACTIVATIONS, abs=128
-    )
+    assert peak == pytest.approx(PARAMETERS + OPTIMIZER + GRADIENTS + DATA + ACTIVATIONS, abs=128)
 
 
 def test_gradients_that_are_kept_or_accumulated_are_there_at_the_peak() -> None:
@@ -123,8 +119,8 @@ def test_gradients_that_are_kept_or_accumulated_are_there_at_the_peak() -> None:
 
 
 def test_a_small_batch_peaks_in_the_optimizer() -> None:
-    # With a batch of 1 the peak is AdamW's: all gradients, all state, and temporaries of the largest
-    # parameter, 100 x 200 x 4 bytes each, which are none of the components.
+    # With a batch of 1 the peak is AdamW's: all gradients, all state, and temporaries of the
+    # largest parameter, 100 x 200 x 4 bytes each, which are none of the components.
     peak, parts = Training(perceptron(), torch.randn(1, 100)).measure()
     assert parts.gradients_bytes == PARAMETERS
     assert parts.optimizer_bytes == OPTIMIZER

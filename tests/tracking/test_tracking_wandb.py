@@ -80,12 +80,13 @@ def _two_attempts(node: dict[str, Any], identity: Identity, run_dir: Path) -> No
         _log(tracker, first, count)
         _end(tracker, _record(identity, status))
         assert warnings == []
-        time.sleep(1.0)  # W&B names a directory by the second it starts in
+        if status is Status.KILLED:
+            time.sleep(1.0)  # W&B names a directory by the second it starts in
 
 
-def _sync(run_dir: Path, *options: str) -> None:
-    command = [sys.executable, "-m", "wandb", "sync", "--yes", *options, str(run_dir / "wandb")]
-    done = subprocess.run(command, cwd=run_dir, timeout=120, capture_output=True, text=True)
+def _sync(*arguments: str | Path) -> None:
+    command = [sys.executable, "-m", "wandb", "sync", "--yes", *map(str, arguments)]
+    done = subprocess.run(command, timeout=120, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -129,7 +130,7 @@ def test_offline_needs_no_network_and_syncs_attempts_as_one_run(
     assert all(name.startswith("offline-run-") for name in fragments)
     assert server.requests == []
 
-    _sync(run_dir)
+    _sync(run_dir / "wandb")
     assert len(server.runs) == 1
     _assert_complete(server.runs["local/demo/a1b2c3d4e5"], _record(identity))
 
@@ -164,18 +165,23 @@ def test_online_runs_of_a_sweep_side_by_side(
         row = table.pop(run.run_id)
         assert row["group"] == "compare"
         assert to_plain(record_of(row["summary"])) == to_plain(_record(run, status))
-        assert [step for step, _ in row["rows"]] == [0, 1, 2, 3, 4]
+        assert row["rows"] == [[step, 1.0 / (step + 1)] for step in range(5)]
+        assert row["sampled"] == [0.1] * 5
+        assert "config.yaml" in row["files"]
     assert table == {}
+    assert server.pages == 1  # the records came with the listing
 
 
 READ = """
 import json, sys, wandb
-runs = wandb.Api().runs(sys.argv[1], filters={"config.ckpt.value": "on"})
+runs = wandb.Api().runs(sys.argv[1], filters={"config.ckpt.value": "on"}, order="+created_at")
 print(json.dumps({
     run.id: {
         "group": run.group,
         "summary": dict(run.summary_metrics),
-        "rows": [(r["train/step"], r["train/loss"]) for r in run.scan_history()],
+        "rows": [(row["train/step"], row["train/loss"]) for row in run.scan_history()],
+        "sampled": [row["lr"] for row in run.history(keys=["lr"], pandas=False)],
+        "files": [file.name for file in run.files()],
     }
     for run in runs
 }))
@@ -241,10 +247,11 @@ def test_a_server_that_is_lost_costs_a_bounded_wait_and_no_data(
         _end(tracker, _record(run))
         assert time.monotonic() - began < 60  # the guard's 30 s, and some for a busy machine
         (warning,) = warnings
-        directory = tmp_path / end / "wandb"
-        assert f"`wandb sync --no-skip-online {directory}` sends the rest" in warning
+        command = f"`wandb sync --no-skip-online {tmp_path / end / 'wandb'}`"
+        assert f"{command} sends the rest" in warning
         lost.close()
-        _sync(tmp_path / end, "--no-skip-online")  # to the server that answers
+    _sync("--no-skip-online", tmp_path / "hang" / "wandb", tmp_path / "close" / "wandb")
+    for end, (_, run, _, _) in started.items():
         _assert_complete(server.runs[f"local/demo/{end}"], _record(run))
 
 

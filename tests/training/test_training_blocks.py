@@ -46,7 +46,9 @@ class Layer(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.attention = nn.MultiheadAttention(width, 2)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
 
 class Swin(nn.Module):
@@ -63,7 +65,8 @@ class Experts(nn.Module):
         super().__init__()
         self.router = nn.Linear(width, 4)
         self.experts = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, 4 * width), nn.Linear(4 * width, width)) for _ in range(4)
+            nn.Sequential(nn.Linear(width, 4 * width), nn.Linear(4 * width, width))
+            for _ in range(4)
         )
 
 
@@ -113,10 +116,13 @@ def names(prefix, count):
         ),
         (Mixture(), names("layers", 3)),
         (
-            nn.Transformer(16, 2, 2, 2, 32),
+            nn.Transformer(16, 2, 2, 2, 32, batch_first=True),
             names("encoder.layers", 2) + names("decoder.layers", 2),
         ),
-        (nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32), 4), names("layers", 4)),
+        (
+            nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 4),
+            names("layers", 4),
+        ),
         (
             nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(4)]),
             ["0", "1", "2", "3"],

@@ -40,7 +40,9 @@ def test_fused_sgd_is_not_used_where_its_first_update_may_be_skipped():
 
 def test_optimizers_that_need_the_loss_again_are_refused():
     with pytest.raises(UserError, match="several times"):
-        build_optimizer({"_target_": "torch.optim.LBFGS"}, [torch.nn.Parameter(torch.zeros(1))], CPU)
+        build_optimizer(
+            {"_target_": "torch.optim.LBFGS"}, [torch.nn.Parameter(torch.zeros(1))], CPU
+        )
 
 
 def test_wrong_targets_and_arguments_are_refused():

@@ -1,11 +1,11 @@
 """What a precision option means on a device, and what is refused."""
 
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 from omegaconf import OmegaConf
-from pathlib import Path
 from training_cases import (
     CPU,
     Norms,
@@ -88,7 +88,10 @@ def test_what_the_device_cannot_do_is_refused_and_never_replaced(name, device, s
         ({"autocast": True}, "precision.autocast"),
         ({"compute": "bfloat16"}, "precision.compute"),
         ({"compute": "best"}, "precision.compute"),
-        ({"compute": "float16", "parameters": "bfloat16", "autocast": True}, "precision.parameters"),
+        (
+            {"compute": "float16", "parameters": "bfloat16", "autocast": True},
+            "precision.parameters",
+        ),
     ],
 )
 def test_settings_that_would_silently_do_nothing_are_refused(settings, key):

@@ -291,9 +291,7 @@ def on_ranks(job: Job, world: int, directory: Path, *args: Any) -> list[Any]:
     """Run `job(group, rank, *args)` on real gloo ranks, each a process of its own; their results."""
     directory.mkdir(parents=True, exist_ok=True)
     start_ranks(job, world, directory, *args).join(120)
-    return [
-        torch.load(directory / f"result{rank}.pt", weights_only=False) for rank in range(world)
-    ]
+    return [torch.load(directory / f"result{rank}.pt", weights_only=False) for rank in range(world)]
 
 
 def start_ranks(job: Job, world: int, directory: Path, *args: Any) -> mp.ProcessContext:

@@ -1,7 +1,7 @@
 """This machine's GPUs and cores, as far as this process may use them. CUDA is never touched.
 
-A GPU is named by its token in CUDA_VISIBLE_DEVICES (an index, or a GPU or MIG UUID), which is handed
-on as it is.
+A GPU is named by its token in CUDA_VISIBLE_DEVICES (an index, or a GPU or MIG UUID), which is
+handed on as it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The environment that ranks get: the person's, without what schedulers and launchers left in it."""
+"""The environment of ranks: the person's, without what schedulers and launchers left in it."""
 
 from __future__ import annotations
 

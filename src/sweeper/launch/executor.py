@@ -23,7 +23,7 @@ from submitit.core.job_environment import JobEnvironment
 from submitit.core.utils import DelayedSubmission, JobPaths
 
 from sweeper.launch.devices import Node
-from sweeper.launch.rank import log_files
+from sweeper.launch.processes import log_files
 from sweeper.launch.runs import Resources
 from sweeper.launch.scheduler import Scheduler, Work
 from sweeper.launch.slots import Slots

@@ -13,10 +13,11 @@ from typing import Any
 
 import psutil
 
+from sweeper.launch.processes import JOB_VARIABLE, STACK_SIGNAL
 from sweeper.record import now as utc_now
 from sweeper.record import write_atomic
 
-# After a rank has failed, the others may still say why themselves (an error of their own, the record).
+# After a rank has failed, the others may still say why themselves.
 OWN_END_S = 2.0
 # From SIGTERM to SIGKILL.
 TERM_TO_KILL_S = 3.0
@@ -24,10 +25,6 @@ TERM_TO_KILL_S = 3.0
 STACKS_S = 0.5
 # Rank 0 has ended well: how long others may take to close down.
 LINGER_S = 25.0
-
-STACK_SIGNAL = signal.SIGUSR1
-
-JOB_VARIABLE = "SUBMITIT_SLOTS_JOB_ID"  # in the environment of each rank and of what it starts
 
 
 @dataclass

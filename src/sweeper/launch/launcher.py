@@ -68,7 +68,7 @@ def launch(
 
     Raises:
         UserError: another command works on the sweep; nothing is started.
-        Cancelled: the person stopped it. What ran is recorded as cancelled; the rest is queued still.
+        Cancelled: the person stopped it. What ran is recorded as cancelled, the rest is queued.
     """
     with SweepLock(home):
         return _Sweep(runs, task, backend, settings, view, planned_at).run()

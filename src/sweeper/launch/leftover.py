@@ -88,7 +88,7 @@ class Leftover:
         return noted if noted and {"reason", "exits"} <= noted.keys() else None
 
     def ended(self) -> dict[str, Any] | None:
-        """None while a rank lives; then `reason` and `exits`, with code None where it is unknown."""
+        """None while a rank lives; then `reason` and `exits`, with code None if it is unknown."""
         if self.alive:
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._signal(signal.SIGKILL)

@@ -60,9 +60,7 @@ class LocalBackend:
         if may_fork and ahead is not None:
             return ahead
         preload = self._settings.preload if self._settings.warm and may_fork else []
-        return SupervisorProcess(
-            [*OWN_MODULES, *preload] if preload else [], {**os.environ, **self._settings.env}
-        )
+        return SupervisorProcess(preload, {**os.environ, **self._settings.env})
 
     def use_folder(self, folder: Path) -> None:
         """Where submitit keeps the jobs of the sweep."""
@@ -149,10 +147,3 @@ class LocalBackend:
     def close(self) -> None:
         """Let the supervisor go; it ends at once, or with the last of its runs."""
         self.scheduler.close()
-
-
-# What every rank imports, besides the modules of the person's choice.
-OWN_MODULES = (
-    "submitit.core.submission",
-    "sweeper.launch.executor",
-)

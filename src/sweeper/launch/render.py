@@ -46,7 +46,9 @@ def table(runs: Iterable[Progress], caption: str) -> Table:
             silent = age_s(state.heartbeat_at)
             if silent > STALE_S:
                 status = f"silent {duration(silent)}"
-        step = f"{state.step}/{state.total_steps or '?'}" if state and state.step is not None else "-"
+        step = (
+            f"{state.step}/{state.total_steps or '?'}" if state and state.step is not None else "-"
+        )
         shown.add_row(
             run.label,
             status,

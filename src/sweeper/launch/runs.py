@@ -81,7 +81,7 @@ def settings_from(config: DictConfig) -> Settings:
 class Run:
     """One run of a sweep.
 
-    An application may return fewer runs than there were jobs (duplicates collapse) or more (repeats).
+    An application may plan fewer runs than there are jobs (duplicates collapse) or more (repeats).
     """
 
     identity: Identity

@@ -1,13 +1,12 @@
 """The local queue: jobs wait for free slots, start, and are followed to their end.
 
-Nothing here polls: `advance` sleeps until the supervisor has news. Only runs that an earlier command
-left behind, whose supervisor belongs to that command, are looked at twice a second.
+Nothing here polls: `advance` sleeps until the supervisor has news. Only runs that an earlier
+command left behind, whose supervisor is not ours, are looked at twice a second.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

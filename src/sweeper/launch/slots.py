@@ -74,10 +74,8 @@ class Slots:
         limit = 1 if self.exclusive else self.max_parallel
         if limit is not None and self.in_use >= limit:
             return None
-        if self.node.gpus and need.gpus:
-            lease = self._on_gpus(need, avoid)
-        else:
-            lease = self._on_cores(need)
+        on_gpus = self.node.gpus and need.gpus
+        lease = self._on_gpus(need, avoid) if on_gpus else self._on_cores(need)
         if lease is not None:
             self._leases.append(lease)
         return lease

@@ -11,7 +11,7 @@ from typing import Any
 from sweeper.launch.devices import device_variables
 from sweeper.launch.environment import clean, thread_variables
 from sweeper.launch.leftover import Leftover
-from sweeper.launch.rank import log_files
+from sweeper.launch.processes import JOB_VARIABLE, log_files
 from sweeper.launch.runs import Resources
 from sweeper.launch.slots import Lease
 from sweeper.launch.supervised import import_path
@@ -47,7 +47,7 @@ def start_message(
         **thread_variables(lease.threads),
         **(device_variables(lease.gpus, os.environ) if has_gpus else {}),
         "SUBMITIT_EXECUTOR": "slots",
-        "SUBMITIT_SLOTS_JOB_ID": job,
+        JOB_VARIABLE: job,
         "SUBMITIT_SLOTS_NTASKS": str(need.ranks_per_node),
         "SUBMITIT_SLOTS_JOB_NUM_NODES": "1",
         "SUBMITIT_SLOTS_NODEID": "0",

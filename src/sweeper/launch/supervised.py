@@ -16,7 +16,7 @@ from typing import Any
 
 from sweeper.launch.environment import clean, thread_variables
 from sweeper.launch.errors import SupervisorError
-from sweeper.launch.supervisor import BOOT
+from sweeper.launch.processes import SUPERVISOR_BOOT
 
 # Nothing in the supervisor may call into CUDA; the ranks get their own values of these.
 _NO_CUDA = {"CUDA_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
@@ -25,8 +25,8 @@ _NO_CUDA = {"CUDA_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 def import_path() -> list[str]:
     """This process's sys.path as another process must have it: the empty entry is this directory.
 
-    The directory itself is at the end where it was not on the path, so that a person's package beside
-    the command is found.
+    This directory is at the end where it was not on the path, so that a person's package in it is
+    found.
     """
     cwd = os.getcwd()
     path = [entry or cwd for entry in sys.path]
@@ -57,7 +57,7 @@ class SupervisorProcess:
         }
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", BOOT, json.dumps(spec)],
+                [sys.executable, "-c", SUPERVISOR_BOOT, json.dumps(spec)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
@@ -69,7 +69,7 @@ class SupervisorProcess:
 
     @property
     def can_fork(self) -> bool:
-        """Whether its children may run as they are; the locks of a second thread would stay locked."""
+        """Whether it may fork ranks; the locks of a second thread would stay locked in them."""
         return bool(self.preload) and self.threads == 1
 
     def fileno(self) -> int:

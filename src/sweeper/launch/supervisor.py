@@ -40,12 +40,7 @@ import psutil
 from sweeper.launch import rank as rank_process
 from sweeper.launch.job_end import JobEnd
 from sweeper.launch.oom import OomWatch
-
-# Run with `python -c`; sys.path comes first, so that the package is found where the command found it.
-BOOT = (
-    "import json, sys; spec = json.loads(sys.argv[1]); sys.path[:] = spec['sys_path']; "
-    "from sweeper.launch.supervisor import main; main(spec)"
-)
+from sweeper.launch.processes import NOT_STARTED, RANK_BOOT
 
 
 def _preload(modules: list[str]) -> list[str]:
@@ -140,7 +135,7 @@ class Supervisor:
                 pid = self._fork(spec, warm=message["warm"])
             except OSError as error:  # no room for another process
                 print(f"cannot start rank {spec['rank']}: {error}", file=sys.stderr)
-                job.not_started(spec["rank"], rank_process.NOT_STARTED)
+                job.not_started(spec["rank"], NOT_STARTED)
                 break
             job.add(spec["rank"], pid)
             self._job_of_pid[pid] = job.job
@@ -173,10 +168,10 @@ class Supervisor:
             rank_process.redirect(spec)
             if warm:
                 rank_process.main(spec)
-            command = [sys.executable, "-c", rank_process.BOOT, rank_process.to_argument(spec)]
+            command = [sys.executable, "-c", RANK_BOOT, rank_process.to_argument(spec)]
             os.execve(command[0], command, spec["env"])
         finally:
-            os._exit(rank_process.NOT_STARTED)
+            os._exit(NOT_STARTED)
 
     def _reap(self) -> None:
         while True:

@@ -27,8 +27,8 @@ from sweeper.tracking.channel import Channel
 
 LOG_FILE = "tracker.log"  # what the tracker's process printed; removed where that is nothing
 
-# While the run goes on, rows are handed over at this pace and the others wait for `finish`: a row can
-# cost the tracker's process a millisecond of a core, which a run on CPUs would feel.
+# While the run goes on, rows are handed over at this pace and the others wait for `finish`: a row
+# can cost the tracker's process a millisecond of a core, which a run on CPUs would feel.
 BATCH_S = 1.0
 ROWS_PER_BATCH = 10
 

@@ -1,0 +1,96 @@
+"""The effect of one change, all else equal: what the tables of single techniques share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from analysis import compare, facts
+from analysis.axes import equal
+from analysis.baseline import DEFAULT, Match, axis_values, match
+from analysis.parity import verdicts
+from analysis.study import Study
+from analysis.table import Column, Table
+from analysis.tables.common import (
+    axis_columns,
+    configuration_data,
+    interval_column,
+    mark_missing,
+    pairs_fact,
+    percent_column,
+    unpaired,
+)
+
+
+def effect_frame(study: Study, found: Match) -> pd.DataFrame:
+    """`compare.effects` beside the figures themselves and those of the baseline."""
+    frame = pd.DataFrame(configuration_data(study))
+    frame = pd.concat([frame, compare.effects(study, found)], axis=1)
+    for name, column in (("peak_bytes", "peak_bytes"), ("step_time_s", "time.step_time_s")):
+        values = study.mean(column)
+        frame[name] = values
+        frame[f"base_{name}"] = np.where(found.base >= 0, values[found.base], np.nan)
+    frame["parity"] = verdicts(study, found)
+    return frame
+
+
+def effect_columns(study: Study, axis: str, old: str, *, intervals: bool) -> tuple[Column, ...]:
+    """Columns of an effect table; `old` is the value compared with."""
+    rows = study.configurations
+    all_completed = bool((rows["completed"] == rows["runs"]).all())
+    columns = [*axis_columns(study, without=(axis,)), Column(f"axis.{axis}", axis)]
+    columns.append(Column("status", "status", drop=10 if all_completed else 0))
+    if (rows["runs"] > 1).any():
+        columns.append(Column("pairs", "pairs", "count"))
+    columns += [
+        Column("base_peak_bytes", f"memory\n{old}", "bytes", scale="memory", drop=3),
+        Column("peak_bytes", "memory", "bytes", scale="memory", drop=2),
+        percent_column("memory_saved", "memory\nsaved"),
+    ]
+    columns += [interval_column("memory_saved", 1)] if intervals else []
+    columns += [
+        Column("base_step_time_s", f"step\ntime\n{old}", "seconds", scale="time", drop=5),
+        Column("step_time_s", "step\ntime", "seconds", scale="time", drop=4),
+        percent_column("time_saved", "time\nsaved"),
+        percent_column("speed", "speed"),
+    ]
+    columns += [interval_column("speed", 1)] if intervals else []
+    columns += [
+        percent_column("train_loss", "train\nloss", 7, 2),
+        percent_column("validation_loss", "valid.\nloss", 6, 2),
+        Column("parity", "loss\nparity", missing="–"),
+        Column("notes", "note", shown="marks", missing=""),
+    ]
+    return tuple(columns)
+
+
+def build_effect(study: Study, axis: str, *, name: str, title: str) -> Table | None:
+    """The effect of `axis` leaving its baseline value; None where it does not vary."""
+    if study.axis(axis) is None:
+        return None
+    old = study.question.baseline.get(axis, DEFAULT[axis])
+    found = match(study, {axis: old})
+    own = study.axis(axis)
+    assert own is not None
+    rows = [i for i, v in enumerate(axis_values(study, own)) if not equal(v, old)]
+    notes = facts.Notes(len(study.configurations))
+    facts.endings(study, notes, rows)
+    unpaired(study, found, rows, notes)
+    frame = effect_frame(study, found)
+    frame["notes"], frame["marks"] = notes.texts(), notes.marks()
+    mark_missing(frame, compare.FIGURES)
+    frame = frame.iloc[rows].reset_index(drop=True)
+    return Table(
+        name=name,
+        title=title,
+        frame=frame,
+        columns=effect_columns(study, axis, old, intervals=bool((frame["pairs"] > 1).any())),
+        facts=(
+            f"Each row against the run with {axis}={old} that agrees in all else.",
+            compare.DIRECTIONS,
+            pairs_fact(frame),
+            facts.machine(study),
+            facts.memory(study),
+        ),
+        notes=notes.lines(),
+    )

@@ -1,0 +1,1 @@
+"""Hydra's door into `sweeper.launch`: launchers `local` and `debug`, sweeper `cells`."""

@@ -1,0 +1,269 @@
+"""From Hydra's jobs to a sweep's runs and back: compose, plan, launch, return."""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.singleton import Singleton
+from hydra.core.utils import (
+    JobReturn,
+    JobStatus,
+    configure_log,
+    filter_overrides,
+    setup_globals,
+)
+from hydra.errors import CompactHydraException
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from hydra_plugins.sweeper_launcher._job import RankJob, SharedTask, load_return, run_as_rank
+from hydra_plugins.sweeper_launcher._returns import job_return
+from sweeper.errors import UserError
+from sweeper.launch.attempt import Attempt
+from sweeper.launch.backend import Backend
+from sweeper.launch.debug import DebugBackend
+from sweeper.launch.environment import refuse_torchrun
+from sweeper.launch.errors import Cancelled
+from sweeper.launch.launcher import Outcome, job_folder, launch, remove_job_folder
+from sweeper.launch.local import LocalBackend
+from sweeper.launch.runs import Application, Resources, Run, settings_from
+from sweeper.launch.settings import Settings
+from sweeper.launch.supervised import SupervisorProcess
+from sweeper.launch.view import View, best_view
+from sweeper.record import Identity
+
+OWN_MODULES = ("hydra_plugins.sweeper_launcher._ahead", "sweeper.launch.executor")
+
+
+class ShownUserError(UserError, CompactHydraException):
+    """Hydra prints it as one message, without a traceback."""
+
+
+class Door(ABC):
+    """One launcher's way from jobs to returns.
+
+    Args:
+        context: Hydra's.
+        task_function: the application's.
+        config: the master config, composed without the sweep's overrides.
+    """
+
+    def __init__(
+        self, context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        self._context = context
+        self._task_function = task_function
+        self._config = config
+        self._application: Application | None = getattr(task_function, "sweeper_application", None)
+        self._view: View | None = None
+        self._home = Path()
+
+    @abstractmethod
+    def _backend(self, settings: Settings) -> Backend: ...
+
+    @abstractmethod
+    def function(self, attempt: Attempt) -> Callable[[], Any]:
+        """What each rank of the attempt calls."""
+
+    @abstractmethod
+    def _returned(self, attempt: Attempt) -> JobReturn | None:
+        """What the task itself returned or raised, if it came so far."""
+
+    def prepare(self) -> None:  # noqa: B027  # a launcher may have nothing to prepare
+        """Begin what can be done while the jobs are composed."""
+
+    def close(self) -> None:  # noqa: B027  # or to close
+        """No more jobs will come."""
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial: int) -> list[JobReturn]:
+        before = HydraConfig.instance().cfg
+        try:
+            refuse_torchrun(os.environ)
+            setup_globals()
+            configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
+            return self._launch([list(overrides) for overrides in job_overrides], initial)
+        except UserError as error:
+            raise ShownUserError(*error.args) from error
+        except Cancelled:
+            if self._application is None:
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            HydraConfig.instance().cfg = before
+
+    def _launch(self, job_overrides: list[list[str]], initial: int) -> list[JobReturn]:
+        self.prepare()
+        configs = [
+            self._compose(overrides, initial + position)
+            for position, overrides in enumerate(job_overrides)
+        ]
+        planned_at = time.time()
+        if self._application is not None:
+            runs = list(self._application.plan(configs, job_overrides))
+            self._home = runs[0].run_dir.parent
+        else:
+            sweep_dir = Path(str(configs[0].hydra.sweep.dir)).absolute()
+            self._home = sweep_dir / ".sweeper"
+            runs = _plain_runs(configs, job_overrides, self._home, initial)
+        HydraConfig.instance().set_config(configs[0])
+        settings = settings_from(configs[0])
+        self._view = best_view()
+        outcomes = launch(
+            runs,
+            task=self,
+            backend=self._backend(settings),
+            settings=settings,
+            view=self._view,
+            home=self._home,
+            planned_at=planned_at,
+        )
+        return self._returns(outcomes, job_overrides)
+
+    def _compose(self, overrides: list[str], number: int) -> DictConfig:
+        config = self._context.config_loader.load_sweep_config(self._config, overrides)
+        with open_dict(config):
+            config.hydra.job.id = str(number)
+            config.hydra.job.num = number
+        return config
+
+    def _returns(self, outcomes: list[Outcome], job_overrides: list[list[str]]) -> list[JobReturn]:
+        found: dict[int, JobReturn] = {}
+        for outcome in outcomes:
+            real = self._returned(outcome.attempt) if outcome.attempt is not None else None
+            for job in outcome.run.job_numbers:
+                found[job] = job_return(outcome, job_overrides[job], real)
+        return [found[job] for job in range(len(job_overrides))]
+
+
+def _plain_runs(
+    configs: Sequence[DictConfig], job_overrides: Sequence[list[str]], home: Path, initial: int
+) -> list[Run]:
+    """One run a job, in Hydra's own directories; what the launcher keeps goes to a hidden one."""
+    session = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    runs = []
+    for position, (config, overrides) in enumerate(zip(configs, job_overrides, strict=True)):
+        HydraConfig.instance().set_config(config)  # for interpolations that refer to it
+        number = str(initial + position)
+        shown = [*filter_overrides(overrides)]
+        identity = Identity(
+            sweep=home.parent.name,
+            run_id=f"{session}-{number}",
+            config_id="",
+            overrides=shown,
+            variant="+".join(shown) or f"job-{number}",
+        )
+        runs.append(
+            Run(
+                identity=identity,
+                config=config,
+                run_dir=home / session / number,
+                resources=Resources.from_config(config),
+                job_numbers=[position],
+                writes_record=False,
+            )
+        )
+    return runs
+
+
+class LocalDoor(Door):
+    def __init__(
+        self, context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        super().__init__(context, task_function, config)
+        self._local: LocalBackend | None = None
+        self._ahead: SupervisorProcess | None = None
+        self._shared_file: Path | None = None
+
+    def prepare(self) -> None:
+        """Start the process that forks the ranks: it imports while the jobs are composed."""
+        node = self._config.hydra.launcher
+        if self._local is None and node.warm:
+            env = OmegaConf.to_container(node.env, resolve=True)
+            assert isinstance(env, dict)
+            known = {**os.environ, **{str(name): str(value) for name, value in env.items()}}
+            self._ahead = SupervisorProcess([*OWN_MODULES, *node.preload], known)
+
+    def close(self) -> None:
+        for owner in (self._local, self._ahead):
+            if owner is not None:
+                owner.close()
+        self._local = self._ahead = None
+
+    def _backend(self, settings: Settings) -> Backend:
+        if self._local is None:
+            self._local = LocalBackend(settings, self._note, self._ahead)
+            self._local.on_start = self._started
+        self._shared_file = None
+        self._local.use_folder(job_folder(self._home))
+        return self._local
+
+    def _launch(self, job_overrides: list[list[str]], initial: int) -> list[JobReturn]:
+        try:
+            return super()._launch(job_overrides, initial)
+        finally:
+            remove_job_folder(self._home)
+
+    def _note(self, text: str) -> None:
+        assert self._view is not None
+        self._view.note(text)
+
+    def _started(self, attempt: Attempt) -> None:
+        assert self._view is not None
+        self._view.started(attempt.run)
+
+    def function(self, attempt: Attempt) -> Callable[[], Any]:
+        if self._shared_file is None:
+            self._shared_file = job_folder(self._home) / "task.pkl"
+            shared = SharedTask(self._task_function, self._context, Singleton.get_state())
+            shared.dump(self._shared_file)
+        _place_output(attempt.run)
+        return RankJob(self._shared_file, attempt.run.config, attempt.return_file)
+
+    def _returned(self, attempt: Attempt) -> JobReturn | None:
+        return load_return(attempt.return_file)
+
+
+class DebugDoor(Door):
+    def __init__(
+        self, context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        super().__init__(context, task_function, config)
+        self._results: dict[int, JobReturn] = {}
+
+    def _backend(self, settings: Settings) -> Backend:
+        backend = DebugBackend(settings)
+        view = self._view
+        assert view is not None
+        backend.on_start = lambda attempt: view.started(attempt.run)
+        return backend
+
+    def function(self, attempt: Attempt) -> Callable[[], Any]:
+        def call() -> None:
+            _place_output(attempt.run)
+            try:
+                result = run_as_rank(self._task_function, self._context, attempt.run.config, rank=0)
+            finally:
+                configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
+            self._results[id(attempt)] = result
+            if result.status is JobStatus.FAILED:
+                raise result._return_value
+
+        return call
+
+    def _returned(self, attempt: Attempt) -> JobReturn | None:
+        return self._results.get(id(attempt))
+
+
+def _place_output(run: Run) -> None:
+    """Let Hydra write its files into the run's own directory, for runs that keep records."""
+    if run.writes_record:
+        node = run.config.hydra
+        with read_write(node), open_dict(node):
+            node.sweep.dir = str(run.run_dir.parent)
+            node.sweep.subdir = run.run_dir.name
