@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.render import FORMATS
-from analysis.report import FILE_FORMATS, TABLES_DIR, Report
-from analysis.study import CONTEXT, Question
+from analysis.claims import DEFAULT_FILE, read_claims
+from analysis.render import FORMATS, terminal
+from analysis.report import FILE_FORMATS, TABLES_DIR, Report, terminal_width
+from analysis.sources import read
+from analysis.study import CONTEXT, Question, Study
 from analysis.tables import TABLES
+from analysis.tables.claims import table_of
+from analysis.testing import test
 from sweeper.errors import UserError
 
 
@@ -24,9 +29,13 @@ def _pairs(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("report", help="write the tables of sweeps and print the main one")
-    parser.add_argument("directory", nargs="+", type=Path, help="a sweep's directory")
+def _add_sources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source", nargs="*", help="a sweep's directory, or a CSV file of imported measurements"
+    )
+    parser.add_argument(
+        "--published", action="store_true", help="add the published measurements that come along"
+    )
     parser.add_argument(
         "--baseline",
         nargs="+",
@@ -45,6 +54,11 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         choices=CONTEXT,
         help="what a run and its baseline need not have in common",
     )
+
+
+def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("report", help="write the tables of sweeps and print the main one")
+    _add_sources(parser)
     parser.add_argument(
         "--format",
         nargs="+",
@@ -67,33 +81,65 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.set_defaults(function=_report)
 
 
+def _question(options: argparse.Namespace) -> Question:
+    return Question(_pairs(options.baseline), tuple(options.by), frozenset(options.mix))
+
+
 def _report(options: argparse.Namespace) -> int:
-    question = Question(_pairs(options.baseline), tuple(options.by), frozenset(options.mix))
-    report = Report.of(options.directory, question)
+    report = Report(read(options.source, published=options.published), _question(options))
     names = list(TABLES) if options.show == ["all"] else options.show
-    print(report.text(names))
+    text = report.text(names)
     output = options.output
-    if output is None and len(options.directory) == 1:
-        output = options.directory[0] / TABLES_DIR
-    if output is None:
-        print("No files written: name a directory for the tables of several sweeps with --output")
-        return 0
-    for path in report.write(output, options.format):
+    if output is None and not options.published and len(options.source) == 1:
+        alone = Path(options.source[0])
+        output = alone / TABLES_DIR if alone.is_dir() else None
+    written = report.write(output, options.format) if output is not None else []
+    print(text)
+    for path in written:
         print(path)
+    if not written:
+        print("No files written: name a directory for them with --output")
     return 0
 
 
+def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("check", help="test claims; exit code 1 where one does not hold")
+    _add_sources(parser)
+    parser.add_argument(
+        "--claims",
+        type=Path,
+        default=DEFAULT_FILE,
+        help="file of claims (default: those of the source documents)",
+    )
+    parser.set_defaults(function=_check)
+
+
+def _check(options: argparse.Namespace) -> int:
+    claims = read_claims(options.claims)
+    study = Study(read(options.source, published=options.published), _question(options))
+    outcomes = test(study, claims)
+    print(terminal(table_of(outcomes), width=terminal_width(), rows=len(outcomes)))
+    failed = sorted({o.claim.id for o in outcomes if o.verdict == "does not hold"})
+    if failed:
+        print(f"does not hold: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 done; 1 a claim fails; 2 the command cannot be carried out."""
+    """Exit codes: 0 done; 1 a claim does not hold; 2 the command cannot be carried out."""
     parser = argparse.ArgumentParser(prog="python -m analysis", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     _add_report(commands)
+    _add_check(commands)
     options = parser.parse_args(arguments)
     try:
         return int(options.function(options))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 if __name__ == "__main__":

@@ -178,6 +178,7 @@ def _base_runs(study: Study, base: Codes) -> Codes:
 class Pairs:
     """The figures of runs and of their baselines, one entry for each pair."""
 
+    run: Codes
     configuration: Codes
     own: Floats
     base: Floats
@@ -198,7 +199,7 @@ def pairs(study: Study, found: Match, column: str) -> Pairs:
     own, base = own[usable], base[usable]
     if column == "time.samples_per_s":
         own, base = 1.0 / base, 1.0 / own
-    return Pairs(study.configuration[usable], own, base)
+    return Pairs(np.flatnonzero(usable), study.configuration[usable], own, base)
 
 
 def change(study: Study, found: Match, column: str) -> Floats:

@@ -22,11 +22,20 @@ LEVEL = 0.95
 EXACT_UP_TO = 7
 DRAWS = 2000
 SEED = 0
+MOST_PRODUCTS = 200_000_000
+
+
+def draws(pairs: int, rows: int = 1) -> tuple[Floats, Floats]:
+    """How often each pair is in a draw (draws x pairs), and how likely the draw is.
+
+    Args:
+        rows: how many rows of figures they are for; very many get fewer random draws.
+    """
+    return _draws(pairs, min(DRAWS, max(200, MOST_PRODUCTS // (pairs * rows))))
 
 
 @lru_cache(maxsize=32)
-def _draws(pairs: int) -> tuple[Floats, Floats]:
-    """How often each pair is in a draw (draws x pairs), and how likely the draw is."""
+def _draws(pairs: int, number: int) -> tuple[Floats, Floats]:
     if pairs <= EXACT_UP_TO:
         rows, weights = [], []
         for chosen in itertools.combinations_with_replacement(range(pairs), pairs):
@@ -38,11 +47,11 @@ def _draws(pairs: int) -> tuple[Floats, Floats]:
             weights.append(ways / pairs**pairs)
         return np.array(rows, dtype=np.float64), np.array(weights)
     generator = np.random.default_rng(SEED)
-    counts = generator.multinomial(pairs, [1 / pairs] * pairs, size=DRAWS)
-    return counts.astype(np.float64), np.full(DRAWS, 1 / DRAWS)
+    counts = generator.multinomial(pairs, [1 / pairs] * pairs, size=number)
+    return counts.astype(np.float64), np.full(number, 1 / number)
 
 
-def _quantiles(values: Floats, weights: Floats, levels: tuple[float, float]) -> Floats:
+def quantiles(values: Floats, weights: Floats, levels: tuple[float, float]) -> Floats:
     """Of each row of `values`: the smallest value below which a share of `levels` lies."""
     order = np.argsort(values, axis=1)
     ordered = np.take_along_axis(values, order, axis=1)
@@ -61,14 +70,14 @@ def ratio_intervals(own: Floats, base: Floats) -> Floats:
     Returns:
         rows x 2: lower and upper end, at the level LEVEL.
     """
-    counts, weights = _draws(own.shape[1])
+    counts, weights = draws(own.shape[1], len(own))
     result = np.empty((len(own), 2))
     block = max(1, 4_000_000 // len(counts))
     tail = (1 - LEVEL) / 2
     for start in range(0, len(own), block):
         rows = slice(start, start + block)
         ratios = (own[rows] @ counts.T) / (base[rows] @ counts.T)
-        result[rows] = _quantiles(ratios, weights, (tail, 1 - tail))
+        result[rows] = quantiles(ratios, weights, (tail, 1 - tail))
     return result
 
 

@@ -20,7 +20,7 @@ _KINDS = {
     "allocated": "bytes that the CUDA allocator handed out to tensors",
     "live tensors": "bytes of live tensors",
     "reserved": "bytes that the CUDA allocator held from the device",
-    "device": "bytes in use on the device, by nvidia-smi",
+    "nvidia-smi": "bytes in use on the device, by nvidia-smi",
     "unknown": "the source does not say what was counted",
 }
 
@@ -53,9 +53,11 @@ def outcome(study: Study) -> str:
 def machine(study: Study) -> str:
     """Where it ran; on a CPU, what `gpus` then means."""
     names = _distinct(study.frame["machine"])
-    line = f"Machine: {'; '.join(names)}." if names else "Machine: not recorded."
     if len(names) > 1:
-        line += " Runs on different machines are not compared with each other."
+        some = "; ".join(names) if len(names) <= 4 else f"{len(names)} different ones"
+        line = f"Machines: {some}. Runs on different ones are not compared with each other."
+    else:
+        line = f"Machine: {names[0]}." if names else "Machine: not recorded."
     world = study.frame["gpus"].unique()
     if (study.frame["hardware.device"] == "cpu").any() and len(world) > 1:
         line += (
@@ -101,6 +103,7 @@ class Notes:
     def __init__(self, rows: int) -> None:
         self._numbers: dict[str, int] = {}
         self._rows: list[list[int]] = [[] for _ in range(rows)]
+        self._below: list[str] = []
 
     def add(self, row: int, remark: str) -> None:
         number = self._numbers.setdefault(remark, len(self._numbers) + 1)
@@ -110,6 +113,13 @@ class Notes:
     def add_where(self, mask: npt.NDArray[np.bool_], remark: str) -> None:
         for row in np.flatnonzero(mask).tolist():
             self.add(row, remark)
+
+    def has(self, row: int) -> bool:
+        return bool(self._rows[row])
+
+    def below(self, line: str) -> None:
+        """A line below the table that belongs to no row of it."""
+        self._below.append(line)
 
     def marks(self) -> list[str]:
         """For each row, the numbers of its remarks."""
@@ -125,8 +135,8 @@ class Notes:
         remarks = [f"{number}: {remark}" for remark, number in self._numbers.items()]
         if len(remarks) > MOST_NOTES:
             rest = len(remarks) - MOST_NOTES
-            return (*remarks[:MOST_NOTES], f"and {rest:,} further notes: see the CSV file")
-        return tuple(remarks)
+            remarks = [*remarks[:MOST_NOTES], f"and {rest:,} further notes: see the CSV file"]
+        return (*remarks, *self._below[:MOST_NOTES])
 
 
 def any_run(study: Study, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

@@ -19,7 +19,7 @@ Added by `analysis.derive`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,16 @@ def join(chunks: Sequence[Chunk]) -> pd.DataFrame:
         else:
             data[name] = pd.Series(_join_coded(parts), dtype=object)
     return pd.DataFrame(data)
+
+
+def as_frame(data: Mapping[str, Any]) -> pd.DataFrame:
+    """Columns as a frame that keeps None where it stands: pandas would make it NaN among texts."""
+    kept = {}
+    for name, values in data.items():
+        if isinstance(values, list) or getattr(values, "dtype", None) == np.dtype(object):
+            values = pd.Series(np.asarray(values, dtype=object), dtype=object)
+        kept[name] = values
+    return pd.DataFrame(kept)
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:

@@ -55,6 +55,15 @@ class Unfinished:
 
 
 @dataclass(frozen=True)
+class Read:
+    """Records of directories, before they are one frame."""
+
+    chunks: list[Chunk]
+    problems: list[Problem]
+    unfinished: list[Unfinished]
+
+
+@dataclass(frozen=True)
 class Loaded:
     """What a source held: one row per run, what was left out, and the runs still to come."""
 
@@ -121,6 +130,11 @@ def _candidates(source: Path) -> list[str]:
     return [f"{root}/{name}" for name in sorted(names)]
 
 
+def holds_runs(source: Path) -> bool:
+    """Whether a directory is a run or a sweep with one."""
+    return any(_is_run(Path(p)) for p in _candidates(source))
+
+
 def _no_runs(source: Path) -> UserError:
     below = sorted(p.parent.parent for p in source.glob(f"*/*/{IDENTITY_FILE}"))
     below = below or sorted(p.parent.parent for p in source.glob(f"*/*/{RECORD_FILE}"))
@@ -153,7 +167,7 @@ def _drop_duplicates(frame: pd.DataFrame, problems: list[Problem]) -> pd.DataFra
     return frame[~twice].reset_index(drop=True)
 
 
-def loaded(
+def join_chunks(
     chunks: Sequence[Chunk],
     problems: Iterable[Problem] = (),
     unfinished: Iterable[Unfinished] = (),
@@ -169,10 +183,10 @@ def from_records(records: Iterable[tuple[str, Any]], problems: Iterable[Problem]
     builder = ChunkBuilder()
     for where, data in records:
         builder.add(where, data)
-    return loaded([builder.finish()], problems)
+    return join_chunks([builder.finish()], problems)
 
 
-def load(sources: Sequence[Path], *, workers: int | None = None) -> Loaded:
+def read_directories(sources: Sequence[Path], *, workers: int | None = None) -> Read:
     """Read every record below `sources`.
 
     Args:
@@ -191,4 +205,10 @@ def load(sources: Sequence[Path], *, workers: int | None = None) -> Loaded:
     results = _read_all(list(paths), workers or len(os.sched_getaffinity(0)))
     problems: list[Problem] = []
     waiting = [_unfinished(Path(p), problems) for _, without in results for p in without]
-    return loaded([c for c, _ in results], problems, (w for w in waiting if w is not None))
+    return Read([c for c, _ in results], problems, [w for w in waiting if w is not None])
+
+
+def load(sources: Sequence[Path], *, workers: int | None = None) -> Loaded:
+    """The records below `sources` as one frame; arguments and errors of `read_directories`."""
+    found = read_directories(sources, workers=workers)
+    return join_chunks(found.chunks, found.problems, found.unfinished)

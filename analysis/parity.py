@@ -5,6 +5,8 @@ from __future__ import annotations
 from analysis.baseline import Match
 from analysis.study import Study
 
+PASS = "pass"
+
 
 def verdicts(study: Study, found: Match) -> list[str | None]:
     return [None] * len(study.configurations)

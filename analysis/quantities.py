@@ -75,7 +75,9 @@ def choose(kind: Kind, values: Floats) -> Scale:
             return Scale(1.0, "", max(4, _decimals(smallest, 3, 8)))
         case "factor":
             return Scale(1.0, "", _decimals(typical, 3, 3))
-        case "seconds" | "rate":
+        case "rate":
+            return Scale(1.0, "", _decimals(smallest, 3, 2))
+        case "seconds":
             return Scale(divisor, unit, _decimals(typical / divisor, 3, 3))
         case _:
             return Scale(1.0, "", _decimals(smallest, 4, 4))

@@ -22,8 +22,8 @@ from rich.text import Text
 from analysis.cells import Cells, cells, plain
 from analysis.table import Column, Table
 
-# Longest value that a terminal column shows on one line; longer ones are folded.
-FOLD = 28
+# Columns that a text takes in the terminal, at most and at least; longer ones are folded.
+WIDEST, NARROWEST = 40, 10
 
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|~&]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z]))")
 _LATEX = {
@@ -39,30 +39,40 @@ _LATEX = {
 }
 
 
-def _width(column: Column, unit: str, body: tuple[str, ...]) -> int:
-    longest = max((cell_len(cell) for cell in body), default=0)
-    if column.left:
-        longest = min(longest, FOLD)
-    return max(longest, *(cell_len(line) for line in (*column.header.split("\n"), unit)))
+def _natural(column: Column, unit: str, body: tuple[str, ...]) -> tuple[int, int]:
+    """The width that a column likes to have, and the least that it can do with."""
+    head = max(cell_len(line) for line in (*column.header.split("\n"), unit))
+    longest = max(head, max((cell_len(cell) for cell in body), default=0))
+    return (min(longest, WIDEST), min(longest, NARROWEST)) if column.left else (longest, longest)
 
 
-def _fitting(found: Cells, width: int) -> tuple[list[int], list[int], int]:
-    """The columns that fit, the width of every column, and the gap between them.
+def _shrunk(natural: dict[int, tuple[int, int]], room: int) -> dict[int, int] | None:
+    """Widths that fit into `room`: the widest texts give way first; None where none do."""
+    sizes = {i: size for i, (size, _) in natural.items()}
+    while sum(sizes.values()) > room:
+        soft = [i for i in sizes if sizes[i] > natural[i][1]]
+        if not soft:
+            return None
+        sizes[max(soft, key=lambda i: sizes[i])] -= 1
+    return sizes
 
-    Where width is short, the gap narrows first; then columns leave, the highest `drop` first.
+
+def _fitting(found: Cells, width: int) -> tuple[dict[int, int], int]:
+    """The columns that fit with their widths, and the gap between them.
+
+    Where width is short, the gap narrows first; then long texts are folded into several lines;
+    then columns leave, the highest `drop` first.
     """
-    kept = list(range(len(found.columns)))
-    sizes = [_width(*c) for c in zip(found.columns, found.units, found.bodies, strict=True)]
-    gap = 2
-    while sum(sizes[i] + gap for i in kept) - gap > width:
-        candidates = [i for i in kept if found.columns[i].drop]
-        if gap == 2:
-            gap = 1
-        elif candidates:
-            kept.remove(max(candidates, key=lambda i: (found.columns[i].drop, i)))
-        else:
-            break
-    return kept, sizes, gap
+    triples = zip(found.columns, found.units, found.bodies, strict=True)
+    natural = {i: _natural(*triple) for i, triple in enumerate(triples)}
+    if sum(size for size, _ in natural.values()) + 2 * (len(natural) - 1) <= width:
+        return {i: size for i, (size, _) in natural.items()}, 2
+    while True:
+        sizes = _shrunk(natural, width - (len(natural) - 1))
+        candidates = [i for i in natural if found.columns[i].drop]
+        if sizes is not None or not candidates:
+            return sizes or {i: least for i, (_, least) in natural.items()}, 1
+        del natural[max(candidates, key=lambda i: (found.columns[i].drop, i))]
 
 
 def terminal(table: Table, *, width: int | None = None, rows: int = 60, color: bool = False) -> str:
@@ -71,13 +81,13 @@ def terminal(table: Table, *, width: int | None = None, rows: int = 60, color: b
         file=io.StringIO(), width=width, force_terminal=color, highlight=False, emoji=False
     )
     found = cells(table)
-    kept, sizes, gap = _fitting(found, console.width)
+    sizes, gap = _fitting(found, console.width)
     # The box adds a space of its own between columns.
     grid = RichTable(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap - 1, 0, 0), show_edge=False
     )
-    lines = max((found.columns[i].header.count("\n") for i in kept), default=0)
-    for i in kept:
+    lines = max((found.columns[i].header.count("\n") for i in sizes), default=0)
+    for i, size in sizes.items():
         column = found.columns[i]
         head = "\n" * (lines - column.header.count("\n")) + column.header
         justify: Any = "left" if column.left else "right"
@@ -86,11 +96,11 @@ def terminal(table: Table, *, width: int | None = None, rows: int = 60, color: b
             justify=justify,
             overflow="fold",
             no_wrap=not column.left,
-            width=sizes[i],
+            width=size,
         )
     body = found.rows
     for row in body[:rows]:
-        grid.add_row(*(Text(row[i]) for i in kept))
+        grid.add_row(*(Text(row[i]) for i in sizes))
     console.print(Text(table.title, style="bold"))
     for fact in table.facts:
         console.print(Text(plain(fact)))
@@ -99,8 +109,8 @@ def terminal(table: Table, *, width: int | None = None, rows: int = 60, color: b
     below = [*table.notes]
     if len(body) > rows:
         below.append(f"{len(body) - rows:,} more rows: see {table.name}.md or {table.name}.csv")
-    if len(kept) < len(found.columns):
-        names = [h for i, h in enumerate(found.headers()) if i not in kept]
+    if len(sizes) < len(found.columns):
+        names = [h for i, h in enumerate(found.headers()) if i not in sizes]
         below.append(f"not shown for lack of width: {', '.join(names)}")
     if below:
         console.print()

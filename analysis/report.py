@@ -22,6 +22,11 @@ FILE_FORMATS = ("markdown", "csv")
 WIDTH = 120
 
 
+def terminal_width() -> int:
+    """Columns of the terminal, or WIDTH where the output is none."""
+    return shutil.get_terminal_size((WIDTH, 40)).columns
+
+
 class Report:
     """The tables of some runs."""
 
@@ -66,7 +71,7 @@ class Report:
 
     def text(self, names: Sequence[str] = ("runs", "left_out"), *, width: int | None = None) -> str:
         """Tables for a terminal."""
-        width = width or shutil.get_terminal_size((WIDTH, 40)).columns
+        width = width or terminal_width()
         found = [table for table in map(self.table, names) if table is not None]
         return "\n".join(terminal(table, width=width) for table in found)
 

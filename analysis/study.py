@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.axes import Axis, Codes, codes, combine, find_axes, rank, text
+from analysis.frame import as_frame
 from analysis.load import Loaded
 
 Floats = npt.NDArray[np.float64]
@@ -98,7 +99,7 @@ class Study:
         data: dict[str, Any] = {f"axis.{a.name}": rows[a.column].to_numpy() for a in self.axes}
         for name in (*CONTEXT, "status", "reason", "peak_kind", "global_batch"):
             data[name] = rows[name].to_numpy()
-        return pd.DataFrame({**data, "completed": done, "runs": runs, "run": speaker})
+        return as_frame({**data, "completed": done, "runs": runs, "run": speaker})
 
     @cached_property
     def _speaks(self) -> npt.NDArray[np.bool_]:

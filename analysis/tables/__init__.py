@@ -10,7 +10,16 @@ from collections.abc import Callable
 
 from analysis.study import Study
 from analysis.table import Table
-from analysis.tables import checkpointing, combined, left_out, memory, precision, runs, scaling
+from analysis.tables import (
+    checkpointing,
+    claims,
+    combined,
+    left_out,
+    memory,
+    precision,
+    runs,
+    scaling,
+)
 
 # Name of the table, which is that of its files -> what builds it.
 TABLES: dict[str, Callable[[Study], Table | None]] = {
@@ -20,6 +29,7 @@ TABLES: dict[str, Callable[[Study], Table | None]] = {
     "checkpointing": checkpointing.build,
     "combined": combined.build,
     "scaling": scaling.build,
+    "claims": claims.build,
     "left_out": left_out.build,
 }
 

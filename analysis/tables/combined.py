@@ -12,9 +12,16 @@ import pandas as pd
 from analysis import compare, facts
 from analysis.axes import equal
 from analysis.baseline import DEFAULT, Match, axis_values, match
+from analysis.frame import as_frame
 from analysis.study import Floats, Study
 from analysis.table import Column, Table
-from analysis.tables.common import axis_columns, configuration_data, mark_missing, unpaired
+from analysis.tables.common import (
+    axis_columns,
+    configuration_data,
+    mark_missing,
+    unpaired,
+    with_content,
+)
 
 AXES = ("precision", "ckpt")
 
@@ -56,7 +63,7 @@ def interactions(study: Study, name: str, old: dict[str, str]) -> pd.DataFrame:
     ).add_prefix(f"{name}_")
 
 
-def _columns(study: Study) -> tuple[Column, ...]:
+def _columns(study: Study, rows: list[int]) -> tuple[tuple[Column, ...], list[str]]:
     headers = {
         "precision": "precision\nalone",
         "precision_with_ckpt": "prec. on\ntop of\nckpt",
@@ -65,7 +72,7 @@ def _columns(study: Study) -> tuple[Column, ...]:
         "both": "both",
         "product": "product",
     }
-    columns = axis_columns(study, without=AXES)
+    columns, constant = axis_columns(study, without=AXES, rows=rows)
     columns += [Column(f"axis.{axis}", axis) for axis in AXES]
     for name, short in (("memory_saved", "memory:\n"), ("speed", "speed:\n")):
         for part in _PARTS:
@@ -82,7 +89,7 @@ def _columns(study: Study) -> tuple[Column, ...]:
             )
     columns.append(Column("faster", "faster\nthan\nbase"))
     columns.append(Column("notes", "note", shown="marks", missing=""))
-    return tuple(columns)
+    return tuple(columns), constant
 
 
 def _rows(study: Study, old: dict[str, str]) -> list[int]:
@@ -103,29 +110,32 @@ def build(study: Study) -> Table | None:
     rows = _rows(study, old)
     if not rows:
         return None
-    frame = pd.DataFrame(configuration_data(study))
+    frame = as_frame(configuration_data(study))
     names = ("memory_saved", "time_saved", "speed")
     parts = [interactions(study, name, old).add_suffix("_percent") for name in names]
     frame = pd.concat([frame, *parts], axis=1)
     mark_missing(frame, [f"{name}_{part}" for name in names for part in _PARTS])
     speed = frame["speed_both_percent"]
-    frame["faster"] = np.where(speed.isna(), None, np.where(speed > 0, "yes", "no"))
+    frame["faster"] = [None if v != v else "yes" if v > 0 else "no" for v in speed.tolist()]
     found: Match = match(study, old)
     notes = facts.Notes(len(study.configurations))
     facts.endings(study, notes, rows)
-    unpaired(study, found, rows, notes)
+    rows = unpaired(study, found, rows, notes)
     frame["notes"], frame["marks"] = notes.texts(), notes.marks()
+    columns, constant = _columns(study, rows)
+    frame = frame.iloc[rows].reset_index(drop=True)
     return Table(
         name="combined",
         title="T5 Precision and checkpointing combined",
-        frame=frame.iloc[rows].reset_index(drop=True),
-        columns=_columns(study),
+        frame=frame,
+        columns=with_content(columns, frame),
         facts=(
             f"Against precision={old['precision']} ckpt={old['ckpt']}, all else equal. Product: "
             "what both would give if neither changed the effect of the other.",
             compare.DIRECTIONS,
             facts.machine(study),
             facts.memory(study),
+            *constant,
         ),
         notes=notes.lines(),
     )

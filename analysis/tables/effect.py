@@ -8,6 +8,7 @@ import pandas as pd
 from analysis import compare, facts
 from analysis.axes import equal
 from analysis.baseline import DEFAULT, Match, axis_values, match
+from analysis.frame import as_frame
 from analysis.parity import verdicts
 from analysis.study import Study
 from analysis.table import Column, Table
@@ -18,13 +19,15 @@ from analysis.tables.common import (
     mark_missing,
     pairs_fact,
     percent_column,
+    status_column,
     unpaired,
+    with_content,
 )
 
 
 def effect_frame(study: Study, found: Match) -> pd.DataFrame:
     """`compare.effects` beside the figures themselves and those of the baseline."""
-    frame = pd.DataFrame(configuration_data(study))
+    frame = as_frame(configuration_data(study))
     frame = pd.concat([frame, compare.effects(study, found)], axis=1)
     for name, column in (("peak_bytes", "peak_bytes"), ("step_time_s", "time.step_time_s")):
         values = study.mean(column)
@@ -34,13 +37,12 @@ def effect_frame(study: Study, found: Match) -> pd.DataFrame:
     return frame
 
 
-def effect_columns(study: Study, axis: str, old: str, *, intervals: bool) -> tuple[Column, ...]:
-    """Columns of an effect table; `old` is the value compared with."""
-    rows = study.configurations
-    all_completed = bool((rows["completed"] == rows["runs"]).all())
-    columns = [*axis_columns(study, without=(axis,)), Column(f"axis.{axis}", axis)]
-    columns.append(Column("status", "status", drop=10 if all_completed else 0))
-    if (rows["runs"] > 1).any():
+def _columns(
+    study: Study, axis: str, old: str, rows: list[int], *, intervals: bool
+) -> tuple[tuple[Column, ...], list[str]]:
+    axes, constant = axis_columns(study, without=(axis,), rows=rows)
+    columns = [*axes, Column(f"axis.{axis}", axis), status_column(study, rows)]
+    if (study.configurations["runs"].iloc[rows] > 1).any():
         columns.append(Column("pairs", "pairs", "count"))
     columns += [
         Column("base_peak_bytes", f"memory\n{old}", "bytes", scale="memory", drop=3),
@@ -61,36 +63,38 @@ def effect_columns(study: Study, axis: str, old: str, *, intervals: bool) -> tup
         Column("parity", "loss\nparity", missing="–"),
         Column("notes", "note", shown="marks", missing=""),
     ]
-    return tuple(columns)
+    return tuple(columns), constant
 
 
 def build_effect(study: Study, axis: str, *, name: str, title: str) -> Table | None:
     """The effect of `axis` leaving its baseline value; None where it does not vary."""
-    if study.axis(axis) is None:
+    varying = study.axis(axis)
+    if varying is None:
         return None
     old = study.question.baseline.get(axis, DEFAULT[axis])
     found = match(study, {axis: old})
-    own = study.axis(axis)
-    assert own is not None
-    rows = [i for i, v in enumerate(axis_values(study, own)) if not equal(v, old)]
+    changed = [i for i, v in enumerate(axis_values(study, varying)) if not equal(v, old)]
     notes = facts.Notes(len(study.configurations))
-    facts.endings(study, notes, rows)
-    unpaired(study, found, rows, notes)
+    facts.endings(study, notes, changed)
+    rows = unpaired(study, found, changed, notes)
     frame = effect_frame(study, found)
     frame["notes"], frame["marks"] = notes.texts(), notes.marks()
     mark_missing(frame, compare.FIGURES)
     frame = frame.iloc[rows].reset_index(drop=True)
+    intervals = bool((frame["pairs"] > 1).any())
+    columns, constant = _columns(study, axis, old, rows, intervals=intervals)
     return Table(
         name=name,
         title=title,
         frame=frame,
-        columns=effect_columns(study, axis, old, intervals=bool((frame["pairs"] > 1).any())),
+        columns=with_content(columns, frame),
         facts=(
             f"Each row against the run with {axis}={old} that agrees in all else.",
             compare.DIRECTIONS,
             pairs_fact(frame),
             facts.machine(study),
             facts.memory(study),
+            *constant,
         ),
         notes=notes.lines(),
     )

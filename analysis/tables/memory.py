@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from analysis import facts
+from analysis.frame import as_frame
 from analysis.study import Study
 from analysis.table import Column, Table
 from analysis.tables.common import axis_columns, configuration_data
@@ -23,10 +23,19 @@ PARTS = (
 )
 BESIDE = ("allocator_reserve", "context")
 
+_HEADERS = {
+    "parameters": "para-\nmeters",
+    "gradients": "grad-\nients",
+    "optimizer": "opti-\nmizer",
+    "activations": "activ-\nations",
+    "remainder": "remain-\nder",
+    "allocator_reserve": "reserve",
+}
+
 
 def build(study: Study) -> Table | None:
     """One row per configuration; None where no run measured its parts."""
-    frame = pd.DataFrame(configuration_data(study))
+    frame = as_frame(configuration_data(study))
     for part in (*PARTS, *BESIDE):
         frame[f"{part}_bytes"] = study.mean(f"memory.parts.{part}_bytes")
     frame["peak_bytes"] = study.mean("peak_bytes")
@@ -34,29 +43,18 @@ def build(study: Study) -> Table | None:
     known = frame[parts].notna().any(axis=1)
     if not known.any():
         return None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        frame["activations_over_parameters"] = (
-            frame["activations_bytes"] / frame["parameters_bytes"]
-        )
+    activations, parameters = frame["activations_bytes"], frame["parameters_bytes"]
+    frame["activations_over_parameters"] = activations / parameters.where(parameters > 0)
     frame["peak_over_formula"] = study.mean("memory.peak_over_formula")
-    frame = frame[known].reset_index(drop=True)
+    rows = np.flatnonzero(known.to_numpy()).tolist()
+    frame = frame.iloc[rows].reset_index(drop=True)
     measured = [p for p in (*PARTS, *BESIDE) if frame[f"{p}_bytes"].notna().any()]
-    short = {
-        "allocator_reserve": "reserve",
-        "parameters": "para-\nmeters",
-        "gradients": "grad-\nients",
-    }
-    short |= {
-        "optimizer": "opti-\nmizer",
-        "activations": "activ-\nations",
-        "remainder": "remain-\nder",
-    }
-    columns = axis_columns(study)
+    columns, constant = axis_columns(study, rows=rows)
     columns.append(Column("peak_bytes", "peak", "bytes", scale="memory"))
     for part in measured:
         drop = 0 if part in ("parameters", "gradients", "optimizer", "activations") else 3
         columns.append(
-            Column(f"{part}_bytes", short.get(part, part), "bytes", scale="memory", drop=drop)
+            Column(f"{part}_bytes", _HEADERS.get(part, part), "bytes", scale="memory", drop=drop)
         )
     columns.append(Column("activations_over_parameters", "activ./\nparam.", "factor", drop=1))
     if frame["peak_over_formula"].notna().any():
@@ -73,5 +71,6 @@ def build(study: Study) -> Table | None:
             "Formula: parameters + gradients + optimizer + activations.",
             facts.machine(study),
             facts.memory(study),
+            *constant,
         ),
     )

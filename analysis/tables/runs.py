@@ -9,9 +9,10 @@ import pandas as pd
 
 from analysis import facts
 from analysis.baseline import Match, change, find
+from analysis.frame import as_frame
 from analysis.study import Floats, Study
 from analysis.table import Column, Table
-from analysis.tables.common import axis_columns
+from analysis.tables.common import axis_columns, status_column, with_content
 
 
 def with_change(data: dict[str, Any], name: str, values: Floats, found: Match) -> None:
@@ -69,15 +70,14 @@ def _frame(study: Study, found: Match, notes: facts.Notes) -> pd.DataFrame:
     facts.flags(study, notes)
     facts.reasons(found, notes, np.flatnonzero(data["compared"]).tolist())
     data["notes"], data["marks"] = notes.texts(), notes.marks()
-    return pd.DataFrame(data)
+    return as_frame(data)
 
 
 def _columns(study: Study) -> tuple[Column, ...]:
     rows = study.configurations
-    all_completed = bool((rows["completed"] == rows["runs"]).all())
     kinds = rows["peak_kind"].dropna().unique()
-    columns = axis_columns(study)
-    columns.append(Column("status", "status", drop=10 if all_completed else 0))
+    columns, _ = axis_columns(study)
+    columns.append(status_column(study))
     if (rows["runs"] > 1).any():
         columns.append(Column("repeats", "n"))
     columns.append(Column("peak_bytes", "peak\nmemory", "bytes"))
@@ -120,7 +120,7 @@ def build(study: Study) -> Table | None:
         name="runs",
         title="Comparison of runs",
         frame=frame,
-        columns=_columns(study),
+        columns=with_content(_columns(study), frame),
         facts=(
             facts.baseline(found),
             facts.outcome(study),

@@ -9,10 +9,11 @@ import pandas as pd
 
 from analysis import facts
 from analysis.baseline import change
+from analysis.frame import as_frame
 from analysis.scaling import Curves, causes, curves, fit_amdahl, serial_share
 from analysis.study import Study
 from analysis.table import Column, Table
-from analysis.tables.common import axis_columns, configuration_data
+from analysis.tables.common import axis_columns, configuration_data, status_column, with_content
 
 _WITHOUT = ("gpus", "batch.size", "batch.per_gpu")
 
@@ -36,12 +37,13 @@ def _frame(study: Study, found: Curves, notes: facts.Notes) -> pd.DataFrame:
     absent = np.full(len(done), None, dtype=object)
     absent[done & np.isnan(found.speed_up)] = "n/a"
     data["shown"] = absent
+    data["memory_shown"] = np.where(found.found.is_base, "base", absent)
     rows = np.flatnonzero(found.curve >= 0)
     facts.endings(study, notes, rows.tolist())
     facts.reasons(found.found, notes, (row for row in rows.tolist() if done[row]))
     data["notes"], data["marks"] = notes.texts(), notes.marks()
     order = rows[np.lexsort((found.gpus[rows], found.curve[rows]))]
-    return pd.DataFrame(data).iloc[order]
+    return as_frame(data).iloc[order]
 
 
 def _fits(study: Study, found: Curves) -> list[str]:
@@ -62,26 +64,25 @@ def _fits(study: Study, found: Curves) -> list[str]:
     return lines
 
 
-def _columns(study: Study) -> tuple[Column, ...]:
-    rows = study.configurations
-    all_completed = bool((rows["completed"] == rows["runs"]).all())
-    kinds: dict[str, Any] = {"shown": "shown"}
-    return (
+def _columns(study: Study, rows: list[int]) -> tuple[tuple[Column, ...], list[str]]:
+    axes, constant = axis_columns(study, without=_WITHOUT, rows=rows)
+    columns = (
         Column("scaling", "scaling"),
-        *axis_columns(study, without=_WITHOUT),
+        *axes,
         Column("global_batch", "global\nbatch", "count", drop=2),
         Column("gpus", "gpus", "count"),
-        Column("status", "status", drop=10 if all_completed else 0),
+        status_column(study, rows),
         Column("step_time_s", "step\ntime", "seconds", drop=1),
         Column("samples_per_s", "samples\nper s", "rate"),
-        Column("speed_up", "speed-up", "factor", decimals=2, **kinds),
-        Column("efficiency_percent", "effi-\nciency", "share", **kinds),
+        Column("speed_up", "speed-up", "factor", decimals=2, shown="shown"),
+        Column("efficiency_percent", "effi-\nciency", "share", shown="shown"),
         Column("serial_share_percent", "serial\nshare", "share", drop=4),
         Column("peak_bytes", "memory\nper GPU", "bytes"),
-        Column("memory_change_percent", "vs\n1 GPU", "change", drop=3, **kinds),
+        Column("memory_change_percent", "vs\n1 GPU", "change", drop=3, shown="memory_shown"),
         Column("cause", "largest cause of the loss"),
         Column("notes", "note", shown="marks", missing=""),
     )
+    return columns, constant
 
 
 def build(study: Study) -> Table | None:
@@ -91,14 +92,15 @@ def build(study: Study) -> Table | None:
     strong, weak = curves(study, "strong"), curves(study, "weak")
     notes = facts.Notes(len(study.configurations))
     parts = [_frame(study, found, notes) for found in (strong, weak)]
-    frame = pd.concat(parts, ignore_index=True)
+    frame = pd.concat(parts)
     if frame.empty:
         return None
+    columns, constant = _columns(study, frame.index.unique().tolist())
     return Table(
         name="scaling",
         title="T6 Scaling with GPUs",
-        frame=frame,
-        columns=_columns(study),
+        frame=frame.reset_index(drop=True),
+        columns=with_content(columns, frame),
         facts=(
             "Against the run on 1 GPU that agrees in all else. Strong: the global batch stays; "
             "weak: the batch per GPU stays.",
@@ -106,6 +108,7 @@ def build(study: Study) -> Table | None:
             "Memory: the largest over the GPUs of a run.",
             facts.machine(study),
             facts.memory(study),
+            *constant,
         ),
         notes=(*notes.lines(), *_fits(study, strong)),
     )

@@ -125,8 +125,10 @@ class SweepApplication:
                 "sweep.name", f"{name!r} is not a directory name", "use letters, digits, - and _"
             )
         sweep_dir = Path(str(first.config.hydra.sweep.dir)).resolve()
-        SweepFile.open(sweep_dir, name, self._continue_command(name), first.plain["sweep"])
+        command = self._continue_command(name)
+        SweepFile.open(sweep_dir, name, command, first.plain["sweep"])
         self.sweep_dir = sweep_dir
+        print(f"sweep {name} in {_short(sweep_dir)}\ncontinue it with: {command}", flush=True)
         return self._runs(cells, name, sweep_dir)
 
     def _cells(
@@ -157,7 +159,8 @@ class SweepApplication:
                 },
             )
         found = list(cells.values())
-        fixed = set.intersection(*(set(cell.overrides) for cell in found))
+        # What all cells share tells none apart; a single cell is called by all it was given.
+        fixed = set.intersection(*(set(c.overrides) for c in found)) if len(found) > 1 else set()
         for cell in found:
             varying = [o.lstrip("+") for o in cell.overrides if o not in fixed]
             cell.variant = re.sub(r"\s+", "-", "+".join(varying)) or "default"
@@ -166,13 +169,15 @@ class SweepApplication:
     def _runs(self, cells: Sequence[Cell], name: str, sweep_dir: Path) -> list[Run]:
         rounds = max(cell.repeats for cell in cells)
         existing = {path.name.rsplit("-", 1)[-1]: path for path in sweep_dir.glob("*-*")}
-        runs = []
+        runs: list[Run] = []
         for repeat in range(rounds):
             order = [cell for cell in cells if repeat < cell.repeats]
             if rounds > 1:
                 # Interleaved in random order, so that a drift of the machine hits all variants.
                 random.Random(f"{first_seed(order)}/{repeat}").shuffle(order)
             runs.extend(self._run(cell, repeat, name, sweep_dir, existing) for cell in order)
+        for run in runs if rounds > 1 else ():
+            run.cost = 1.0  # equal, so that the launcher keeps this order
         return runs
 
     def _run(
@@ -197,12 +202,25 @@ class SweepApplication:
             run_dir=run_dir,
             resources=Resources.from_config(cell.config),
             job_numbers=cell.jobs if repeat == 0 else [],
+            cost=_cost(cell),
             keep=_is_kept(run_dir, str(cell.plain["rerun"])),
         )
 
     def _continue_command(self, name: str) -> str:
         words = [word for word in self.argv if not word.startswith("sweep.name=")]
         return "python train.py " + shlex.join([*words, f"sweep.name={name}"])
+
+
+def _cost(cell: Cell) -> float:
+    """Few ranks first; among equals the usual baseline, so that a comparison is there early."""
+    usual = {"precision": "fp32", "ckpt": "off", "accum": "1"}
+    is_baseline = all(cell.choices.get(group) == option for group, option in usual.items())
+    return float(cell.plain["gpus"]["count"]) - 0.5 * is_baseline
+
+
+def _short(path: Path) -> str:
+    """As the person would type it: relative where it lies below the current directory."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def first_seed(cells: Sequence[Cell]) -> int:

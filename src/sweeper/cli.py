@@ -16,8 +16,11 @@ from functools import cache
 from pathlib import Path
 
 import hydra
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from sweeper.application import SweepApplication, task
@@ -53,15 +56,14 @@ def register() -> None:
 
 def _known(config_dir: Path, argv: Sequence[str]) -> Known:
     """The config's sources and default tree, for suggestions."""
-    extra = [
-        argv[i + 1] for i, argument in enumerate(argv[:-1]) if argument in ("--config-dir", "-cd")
-    ]
-    search = [f"hydra.searchpath=[{','.join(f'file://{Path(d).resolve()}' for d in extra)}]"]
+    search_path = create_config_search_path(str(config_dir))
+    extra = get_args_parser().parse_known_args(list(argv))[0].config_dir
+    if extra is not None:
+        search_path.prepend("command-line", f"file://{Path(extra).resolve()}")
     GlobalHydra.instance().clear()
-    hydra.initialize_config_dir(str(config_dir), version_base="1.3")
-    loader = GlobalHydra.instance().config_loader()
+    loader = Hydra.create_main_hydra2("train", search_path).config_loader
     try:
-        tree = hydra.compose("config", overrides=search if extra else [])
+        tree = loader.load_configuration("config", [], RunMode.RUN)
     except Exception:  # suggestions are a courtesy: the first error is the one to report
         tree = None
     return Known(loader=loader, tree=tree)

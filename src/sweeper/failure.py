@@ -62,6 +62,9 @@ _SECONDARY_MESSAGE = re.compile(
 )
 _SECONDARY_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError")
 
+# Packages whose frames stand between the process and the task.
+_CALLERS = ("hydra", "hydra_plugins", "submitit")
+
 _BYTES = re.compile(r"allocate\D{0,20}?(\d+(?:\.\d+)?) ?(bytes|B|KiB|MiB|GiB|TiB|PiB)\b")
 _UNITS = {"bytes": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40, "PiB": 50}
 
@@ -99,7 +102,7 @@ def describe(error: BaseException, rank: int | None = None) -> tuple[Status, Fai
     error wrapped by a library is still one. Nothing of the exception is kept, so its frames and
     their tensors can be freed.
     """
-    text = "".join(traceback.format_exception(error))
+    text = "".join(own_traceback(error))
     shown, cause = error, error.__cause__
     while cause is not None:
         kind = type(cause).__name__
@@ -114,6 +117,17 @@ def describe(error: BaseException, rank: int | None = None) -> tuple[Status, Fai
     if status is Status.OOM:
         failure.bytes_requested = bytes_requested(failure.message)
     return status, failure
+
+
+def own_traceback(error: BaseException) -> list[str]:
+    """The formatted traceback, without the frames of what called the task."""
+    inner = error.__traceback__
+    while inner is not None:
+        module = str(inner.tb_frame.f_globals.get("__name__"))
+        if module.split(".")[0] not in _CALLERS and not module.startswith("sweeper.launch."):
+            break
+        inner = inner.tb_next
+    return traceback.format_exception(type(error), error, inner or error.__traceback__)
 
 
 def culprit(failures: Iterable[Failure]) -> Failure:

@@ -37,7 +37,7 @@ CASES = {
         ["sweep.dir=ck/epoch=3.ckpt"],
         ["sweep.dir=ck/epoch=3.ckpt", "quote", "sweep.dir='ck/epoch=3.ckpt'"],
     ),
-    "unknown flag": (["--multi"], ["--multi"]),
+    "unknown flag": (["--detach"], ["--detach"]),
     "directory that cannot be": (
         ["-m", "seed=1,2", "hydra.sweep.dir=/dev/null/x"],
         ["/dev/null/x", "hydra.sweep.dir"],
@@ -69,7 +69,7 @@ def conf(directory: Path, **files: str) -> str:
 
 
 CLASSIFIER = """
-_target_: sweeper.models.classifier.SmallClassifier
+_target_: sweeper.models.classifier.Classifier
 input_size: 8
 in_channels: 1
 objective:

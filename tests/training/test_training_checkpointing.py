@@ -28,7 +28,7 @@ def pair(model, pattern=None):
 
 
 def test_first_block_trains_on_raw_data():
-    """Case C30: with raw data as the block's only input, nothing that enters it needs a gradient."""
+    """Case C30: the block's only input is raw data, which need no gradient."""
     plain, checkpointed = pair(Twice(), "block")
     x = torch.randn(8, 4)
     with warnings.catch_warnings():

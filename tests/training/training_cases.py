@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import os
 import traceback
 from collections.abc import Callable
@@ -11,7 +12,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -184,7 +184,7 @@ def target(of: type, **arguments: Any) -> dict[str, Any]:
 def make_config(
     model: type = Transformer, objective: type = Denoise, *, lr: float = 1e-3, **arguments: Any
 ) -> Config:
-    """A config without files: AdamW, constant learning rate, 20 steps; `arguments` are the model's."""
+    """A config without files: AdamW, constant lr, 20 steps; `arguments` are the model's."""
     config = Config()
     config.model = {**target(model, **arguments), "objective": target(objective)}
     config.optim = {"_target_": "torch.optim.AdamW", "lr": lr, "fused": None, "foreach": None}
@@ -274,32 +274,60 @@ def relative(a: list[float], b: list[float]) -> float:
 
 Job = Callable[..., Any]
 
+# Each rank is a fresh process; only the imports, seconds long, are done once for all.
+_FRESH = multiprocessing.get_context("forkserver")
+_FRESH.set_forkserver_preload(["torch._dynamo", "sweeper.training"])
 
-def _rank_main(rank: int, job: Job, directory: Path, world: int, args: tuple[Any, ...]) -> None:
+
+def _rank_main(
+    rank: int,
+    job: Job,
+    directory: Path,
+    world: int,
+    args: tuple[Any, ...],
+    environment: dict[str, str],
+) -> None:
     torch.set_num_threads(1)
+    os.environ.update(environment)
     place = Place(directory, rank, world, rank, world)
     try:
         group = init_ranks(place, CPU, timeout_s=60)
         torch.save(job(group, rank, *args), directory / f"result{rank}.pt")
         close_ranks(group)
     except BaseException:
-        (directory / f"error{rank}.txt").write_text(traceback.format_exc())
+        traceback.print_exc()
         os._exit(1)
 
 
+class Ranks:
+    """`job(group, rank, *args)` on real gloo ranks, each a process of its own."""
+
+    def __init__(self, job: Job, world: int, directory: Path, *args: Any) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.processes = [
+            _FRESH.Process(
+                target=_rank_main, args=(rank, job, directory, world, args, dict(os.environ))
+            )
+            for rank in range(world)
+        ]
+        for process in self.processes:
+            process.start()
+
+    def results(self) -> list[Any]:
+        for process in self.processes:
+            process.join(120)
+        codes = [process.exitcode for process in self.processes]
+        for process in self.processes:
+            process.kill()
+        assert codes == [0] * len(codes), "a rank failed or hung; its traceback is on stderr"
+        paths = [self.directory / f"result{rank}.pt" for rank in range(len(codes))]
+        return [torch.load(path, weights_only=False) for path in paths]
+
+
 def on_ranks(job: Job, world: int, directory: Path, *args: Any) -> list[Any]:
-    """Run `job(group, rank, *args)` on real gloo ranks, each a process of its own; their results."""
-    directory.mkdir(parents=True, exist_ok=True)
-    start_ranks(job, world, directory, *args).join(120)
-    return [torch.load(directory / f"result{rank}.pt", weights_only=False) for rank in range(world)]
-
-
-def start_ranks(job: Job, world: int, directory: Path, *args: Any) -> mp.ProcessContext:
-    directory.mkdir(parents=True, exist_ok=True)
-    context: mp.ProcessContext = mp.spawn(
-        _rank_main, (job, directory, world, args), nprocs=world, join=False
-    )
-    return context
+    """What `job(group, rank, *args)` returns on each of `world` ranks."""
+    return Ranks(job, world, directory, *args).results()
 
 
 def build_and_train(

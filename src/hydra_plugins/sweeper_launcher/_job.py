@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import logging
 import sys
-import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,9 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 from submitit.core.utils import cloudpickle_dump, pickle_load
 
+from hydra_plugins.sweeper_launcher._source import restore
 from sweeper.errors import UserError
+from sweeper.failure import own_traceback
 from sweeper.launch.errors import RemoteError
 from sweeper.place import Place
 
@@ -34,6 +35,7 @@ class SharedTask:
     task_function: TaskFunction
     context: HydraContext
     singletons: Any  # Hydra's, and the resolvers registered with OmegaConf
+    main_file: str | None  # of the program
 
     def dump(self, path: Path) -> None:
         """Raises UserError where something cannot be pickled."""
@@ -87,6 +89,7 @@ class RankJob:
         # The plugins found ahead are as good as those of the parent, and need no second search.
         shared.singletons["instances"][Plugins] = Plugins.instance()
         Singleton.set_state(shared.singletons)
+        restore(shared.task_function, shared.main_file)
         result = run_as_rank(shared.task_function, shared.context, self.config, place.rank)
         error = result._return_value if result.status is JobStatus.FAILED else None
         if place.rank == 0:
@@ -98,8 +101,9 @@ class RankJob:
 def save_return(result: JobReturn, path: Path) -> None:
     """Pickle it for the parent; what cannot travel is replaced by an error that says so."""
     value = result._return_value
-    if isinstance(value, BaseException):
-        value.add_note("".join(traceback.format_exception(value)))
+    notes = list(getattr(value, "__notes__", ()))
+    if isinstance(value, BaseException):  # a pickle leaves its traceback behind
+        value.add_note("".join(own_traceback(value)))
     try:
         cloudpickle_dump(result, path)
         pickle_load(path)
@@ -113,6 +117,8 @@ def save_return(result: JobReturn, path: Path) -> None:
                 f"the returned value cannot be sent back: {type(error).__name__}: {error}"
             )
         cloudpickle_dump(result, path)
+    if isinstance(value, BaseException):
+        value.__notes__ = notes
 
 
 def load_return(path: Path) -> JobReturn | None:

@@ -10,35 +10,27 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.singleton import Singleton
 from hydra.core.utils import (
     JobReturn,
-    JobStatus,
     configure_log,
     filter_overrides,
     setup_globals,
 )
 from hydra.errors import CompactHydraException
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, open_dict
 
-from hydra_plugins.sweeper_launcher._job import RankJob, SharedTask, load_return, run_as_rank
 from hydra_plugins.sweeper_launcher._returns import job_return
 from sweeper.errors import UserError
 from sweeper.launch.attempt import Attempt
 from sweeper.launch.backend import Backend
-from sweeper.launch.debug import DebugBackend
 from sweeper.launch.environment import refuse_torchrun
 from sweeper.launch.errors import Cancelled
-from sweeper.launch.launcher import Outcome, job_folder, launch, remove_job_folder
-from sweeper.launch.local import LocalBackend
+from sweeper.launch.launcher import Outcome, launch
 from sweeper.launch.runs import Application, Resources, Run, settings_from
 from sweeper.launch.settings import Settings
-from sweeper.launch.supervised import SupervisorProcess
 from sweeper.launch.view import View, best_view
 from sweeper.record import Identity
-
-OWN_MODULES = ("hydra_plugins.sweeper_launcher._ahead", "sweeper.launch.executor")
 
 
 class ShownUserError(UserError, CompactHydraException):
@@ -169,101 +161,3 @@ def _plain_runs(
             )
         )
     return runs
-
-
-class LocalDoor(Door):
-    def __init__(
-        self, context: HydraContext, task_function: TaskFunction, config: DictConfig
-    ) -> None:
-        super().__init__(context, task_function, config)
-        self._local: LocalBackend | None = None
-        self._ahead: SupervisorProcess | None = None
-        self._shared_file: Path | None = None
-
-    def prepare(self) -> None:
-        """Start the process that forks the ranks: it imports while the jobs are composed."""
-        node = self._config.hydra.launcher
-        if self._local is None and node.warm:
-            env = OmegaConf.to_container(node.env, resolve=True)
-            assert isinstance(env, dict)
-            known = {**os.environ, **{str(name): str(value) for name, value in env.items()}}
-            self._ahead = SupervisorProcess([*OWN_MODULES, *node.preload], known)
-
-    def close(self) -> None:
-        for owner in (self._local, self._ahead):
-            if owner is not None:
-                owner.close()
-        self._local = self._ahead = None
-
-    def _backend(self, settings: Settings) -> Backend:
-        if self._local is None:
-            self._local = LocalBackend(settings, self._note, self._ahead)
-            self._local.on_start = self._started
-        self._shared_file = None
-        self._local.use_folder(job_folder(self._home))
-        return self._local
-
-    def _launch(self, job_overrides: list[list[str]], initial: int) -> list[JobReturn]:
-        try:
-            return super()._launch(job_overrides, initial)
-        finally:
-            remove_job_folder(self._home)
-
-    def _note(self, text: str) -> None:
-        assert self._view is not None
-        self._view.note(text)
-
-    def _started(self, attempt: Attempt) -> None:
-        assert self._view is not None
-        self._view.started(attempt.run)
-
-    def function(self, attempt: Attempt) -> Callable[[], Any]:
-        if self._shared_file is None:
-            self._shared_file = job_folder(self._home) / "task.pkl"
-            shared = SharedTask(self._task_function, self._context, Singleton.get_state())
-            shared.dump(self._shared_file)
-        _place_output(attempt.run)
-        return RankJob(self._shared_file, attempt.run.config, attempt.return_file)
-
-    def _returned(self, attempt: Attempt) -> JobReturn | None:
-        return load_return(attempt.return_file)
-
-
-class DebugDoor(Door):
-    def __init__(
-        self, context: HydraContext, task_function: TaskFunction, config: DictConfig
-    ) -> None:
-        super().__init__(context, task_function, config)
-        self._results: dict[int, JobReturn] = {}
-
-    def _backend(self, settings: Settings) -> Backend:
-        backend = DebugBackend(settings)
-        view = self._view
-        assert view is not None
-        backend.on_start = lambda attempt: view.started(attempt.run)
-        return backend
-
-    def function(self, attempt: Attempt) -> Callable[[], Any]:
-        def call() -> None:
-            _place_output(attempt.run)
-            try:
-                result = run_as_rank(self._task_function, self._context, attempt.run.config, rank=0)
-            finally:
-                configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
-            self._results[id(attempt)] = result
-            if result.status is JobStatus.FAILED:
-                raise result._return_value
-
-        return call
-
-    def _returned(self, attempt: Attempt) -> JobReturn | None:
-        return self._results.get(id(attempt))
-
-
-def _place_output(run: Run) -> None:
-    """Let Hydra write its files into the run's own directory, for runs that keep records."""
-    if run.writes_record:
-        node = run.config.hydra
-        with read_write(node), open_dict(node):
-            node.sweep.dir = str(run.run_dir.parent)
-            node.sweep.subdir = run.run_dir.name

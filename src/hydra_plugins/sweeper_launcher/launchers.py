@@ -72,7 +72,7 @@ class LocalLauncher(RecordedLauncher):
     def _make_door(
         self, context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> Door:
-        from hydra_plugins.sweeper_launcher._sweep import LocalDoor
+        from hydra_plugins.sweeper_launcher._doors import LocalDoor
 
         return LocalDoor(context, task_function, config)
 
@@ -83,6 +83,6 @@ class DebugLauncher(RecordedLauncher):
     def _make_door(
         self, context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> Door:
-        from hydra_plugins.sweeper_launcher._sweep import DebugDoor
+        from hydra_plugins.sweeper_launcher._doors import DebugDoor
 
         return DebugDoor(context, task_function, config)

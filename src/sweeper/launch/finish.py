@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 from collections.abc import Sequence
@@ -49,7 +50,11 @@ def finish(attempt: Attempt, reason: str, exits: Sequence[dict[str, Any]]) -> Re
     if not (run_dir / RECORD_FILE).exists():
         write_record(run_dir, make_record(attempt, reason, exits))
     attempt.write_state("finished")
-    return read_record(run_dir / RECORD_FILE)
+    try:
+        return read_record(run_dir / RECORD_FILE)
+    except RecordError as error:  # the run's own, and it stays
+        failure = Failure(type="RecordError", message=str(error), at=now())
+        return _record(attempt, Status.FAILED, failure)
 
 
 def skip(attempt: Attempt, reason: str) -> Record:
@@ -101,7 +106,7 @@ def verdict(
         stacks = "\n".join(
             f"rank {rank}:\n{text}"
             for rank in range(limits.world_size)
-            if (text := tail(log_files(attempt.dir, rank)[1]))
+            if (text := _stacks(log_files(attempt.dir, rank)[1]))
         )
         return Status.TIMEOUT, Failure(
             type="Timeout", message=f"{what} {minutes:g} min", traceback=stacks or None, at=now()
@@ -174,11 +179,18 @@ def _record(attempt: Attempt, status: Status, failure: Failure | None) -> Record
     )
 
 
+def _stacks(errors: Path) -> str:
+    """What the rank last wrote when it was asked for its Python stacks."""
+    text = tail(errors, lines=400)
+    start = re.search(r"^(Current thread|Thread) 0x", text, re.MULTILINE)
+    return text[start.start() :] if start else ""
+
+
 def tail(path: Path, lines: int = TAIL_LINES) -> str:
     """The last lines of a file, or nothing where it cannot be read."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 16384))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return ""

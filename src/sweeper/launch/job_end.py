@@ -72,19 +72,23 @@ class JobEnd:
         return pid in self._signalled
 
     def end(self, reason: str, *, now: bool = False) -> None:
-        """End all ranks: SIGTERM and, a little later or `now`, SIGKILL."""
+        """End all ranks: SIGTERM and, a little later or `now`, SIGKILL.
+
+        For `timeout` and `hang` they are asked for their Python stacks first.
+        """
         if self.reason == "exited":
             self.reason = reason
-        at = time.monotonic()
-        self._schedule((at, signal.SIGTERM), (at if now else at + TERM_TO_KILL_S, signal.SIGKILL))
+        term = time.monotonic()
+        if reason in ("timeout", "hang"):
+            self._send(STACK_SIGNAL, to_group=False)
+            term += STACKS_S
+        kill = term if now else term + TERM_TO_KILL_S
+        self._schedule((term, signal.SIGTERM), (kill, signal.SIGKILL))
 
     def act(self, at: float) -> None:
         """Send what is due."""
         if self._deadline is not None and at >= self._deadline and self.reason == "exited":
-            self.reason = "timeout"
-            self._send(STACK_SIGNAL, to_group=False)
-            term = at + STACKS_S
-            self._schedule((term, signal.SIGTERM), (term + TERM_TO_KILL_S, signal.SIGKILL))
+            self.end("timeout")
         for due in [item for item in self._due if item[0] <= at]:
             self._due.remove(due)
             self._send(due[1])

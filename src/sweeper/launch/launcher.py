@@ -94,8 +94,8 @@ class _Sweep:
         self._moves: dict[int, tuple[object, float]] = {}  # attempt -> last sign of life, and when
 
     def run(self) -> list[Outcome]:
+        self._view.begin(len(self._runs), sum(run.keep for run in self._runs))
         waiting = self._settle()
-        self._view.begin(len(self._runs), len(self._outcomes))
         with Interrupts(active=not self._backend.in_process) as interrupts, self._view:
             for attempt in self._in_order(waiting):
                 self._backend.submit(attempt, self._task.function(attempt))
@@ -209,4 +209,6 @@ def job_folder(home: Path) -> Path:
 
 
 def remove_job_folder(home: Path) -> None:
-    shutil.rmtree(job_folder(home), ignore_errors=True)
+    """Ours, and those of commands that were killed."""
+    for folder in home.glob(".jobs-*"):
+        shutil.rmtree(folder, ignore_errors=True)

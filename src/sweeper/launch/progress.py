@@ -105,9 +105,10 @@ def counts(sweep: Iterable[Progress]) -> str:
 
 
 def sweep_time_left_s(sweep: Iterable[Progress], parallel: int) -> float | None:
-    """Seconds until all have ended: what runs at its own pace, what waits at the mean so far."""
+    """Seconds until all have ended: what runs at its own pace, what waits at the mean of the
+    completed."""
     runs = list(sweep)
-    took = [run.took_s for run in runs if run.took_s is not None]
+    took = [run.took_s for run in runs if run.took_s is not None and run.status == "completed"]
     queued = sum(run.status == "queued" for run in runs)
     left = [run.time_left_s for run in runs if run.status == "running"]
     if queued and not took:

@@ -60,6 +60,14 @@ def _preload(modules: list[str]) -> list[str]:
     return missing
 
 
+class _Forked(BaseException):
+    """Unwinds the supervisor's stack in a forked rank, so that its tracebacks are its own."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        super().__init__()
+        self.spec = spec
+
+
 class Supervisor:
     """Serves one command over `channel` until that has gone and all jobs have ended."""
 
@@ -156,6 +164,7 @@ class Supervisor:
         return pid
 
     def _become_rank(self, spec: dict[str, Any], *, warm: bool) -> NoReturn:
+        forked = False
         try:
             os.setsid()
             signal.set_wakeup_fd(-1)
@@ -167,11 +176,13 @@ class Supervisor:
                     end.close()
             rank_process.redirect(spec)
             if warm:
-                rank_process.main(spec)
+                forked = True
+                raise _Forked(spec)
             command = [sys.executable, "-c", RANK_BOOT, rank_process.to_argument(spec)]
             os.execve(command[0], command, spec["env"])
         finally:
-            os._exit(NOT_STARTED)
+            if not forked:
+                os._exit(NOT_STARTED)
 
     def _reap(self) -> None:
         while True:
@@ -212,4 +223,9 @@ def main(spec: dict[str, Any]) -> None:
     supervisor = Supervisor(channel)
     missing = _preload(spec["preload"])
     supervisor.send(event="ready", missing=missing, threads=psutil.Process().num_threads())
-    supervisor.serve()
+    try:
+        supervisor.serve()
+        return
+    except _Forked as forked:
+        rank = forked.spec
+    rank_process.main(rank)

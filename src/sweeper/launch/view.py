@@ -7,13 +7,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sweeper.launch.attempt import Attempt
 from sweeper.launch.progress import Progress, read_progress, sweep_time_left_s
 from sweeper.launch.render import duration, table
 from sweeper.launch.runs import Run
 from sweeper.record import Record, Status
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class View(Protocol):
@@ -26,8 +29,8 @@ class View(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
 
-    def begin(self, total: int, settled: int) -> None:
-        """The sweep has so many runs, of which so many need not run."""
+    def begin(self, total: int, kept: int) -> None:
+        """The sweep has so many runs, and records of so many already."""
 
     def note(self, text: str) -> None: ...
 
@@ -48,7 +51,6 @@ class PlainView:
 
     def __init__(self, write: Callable[[str], None] | None = None) -> None:
         self._write = write or (lambda text: print(text, flush=True))
-        self._total = 0
         self._counts: Counter[str] = Counter()
         self._ended: list[Progress] = []
 
@@ -63,9 +65,8 @@ class PlainView:
     ) -> None:
         return None
 
-    def begin(self, total: int, settled: int) -> None:
-        self._total = total
-        done = f", {settled} of them settled before" if settled else ""
+    def begin(self, total: int, kept: int) -> None:
+        done = f", {kept} of them recorded already" if kept else ""
         self._write(f"{total} run{'s' if total != 1 else ''}{done}")
 
     def note(self, text: str) -> None:
@@ -88,7 +89,7 @@ class PlainView:
 def _why(run: Run, record: Record) -> str:
     """The reason of a run that did not complete, and where its log is."""
     error = record.error
-    if error is None or record.status is Status.COMPLETED:
+    if error is None or record.status in (Status.COMPLETED, Status.CANCELLED):
         return ""
     lines = error.message.strip().splitlines()
     first = lines[0] if lines else ""
@@ -100,11 +101,11 @@ def _why(run: Run, record: Record) -> str:
 class LiveView(PlainView):
     """A table that is redrawn in place, with the events above it; for terminals."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._console = Console()
+        self._console = console or Console()
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         super().__init__(lambda text: self._console.print(text, highlight=False, markup=False))
         self._started_at = time.monotonic()

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -25,7 +26,8 @@ class Flops:
 
     Attributes:
         executed: all that ran. Checkpointing runs blocks twice and both count; for HFU.
-        recomputed: the part that ran in the backward to get dropped activations back.
+        recomputed: the part that ran in the backward to get dropped values back: of checkpointed
+            blocks, and of the scores in fused attention.
     """
 
     executed: int
@@ -33,7 +35,7 @@ class Flops:
 
     @property
     def useful(self) -> int:
-        """What the same step costs without checkpointing; for MFU."""
+        """What the mathematics needs, everything computed once; for MFU."""
         return self.executed - self.recomputed
 
 
@@ -65,6 +67,8 @@ def share_of_peak(
 
 
 class _Counter(TorchDispatchMode):
+    supports_higher_order_operators = True  # flex attention is one
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no type for it
         self.executed = 0
@@ -74,8 +78,9 @@ class _Counter(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        operator = func._overloadpacket
-        if operator not in _FORMULAS and func is not torch.ops.prim.device.default:
+        operator = getattr(func, "_overloadpacket", func)
+        whole = operator not in _FORMULAS and isinstance(func, OpOverload)
+        if whole and func is not torch.ops.prim.device.default:
             with self:  # without autograd some operators arrive whole, such as linear
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
@@ -87,19 +92,24 @@ class _Counter(TorchDispatchMode):
             self.executed += flops
             if torch._C._current_graph_task_id() != -1 and torch.is_grad_enabled():
                 self.recomputed += flops
+            elif operator in _FUSED_ATTENTION_BACKWARD:
+                self.recomputed += flops // 5  # the scores are one of its five matrix products
         return out
 
 
 def _attention(
     query: Tensor, key: Tensor, value: Tensor, *args: Any, out_val: Any = None, **kwargs: Any
 ) -> int:
-    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+    flops: int = sdpa_flop_count(query.shape, key.shape, value.shape)  # type: ignore[no-untyped-call]  # torch's gap
+    return flops
 
 
 def _attention_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
 ) -> int:
-    return int(sdpa_backward_flop_count(grad.shape, query.shape, key.shape, value.shape))
+    shapes = (grad.shape, query.shape, key.shape, value.shape)
+    flops: int = sdpa_backward_flop_count(*shapes)  # type: ignore[no-untyped-call]  # torch's gap
+    return flops
 
 
 def _convolution_backward(
@@ -118,8 +128,8 @@ def _convolution_backward(
 ) -> int:
     """Each gradient costs what the forward did.
 
-    Every weight meets every position of the output once (of the input, where transposed). torch's own
-    formula takes the gradient of a grouped weight for one without groups.
+    Every weight meets every position of the output once (of the input, where transposed). torch's
+    own formula takes the gradient of a grouped weight for one without groups.
     """
     positions = x if transposed else grad
     forward = 2 * positions.numel() * weight[0].numel()
@@ -133,3 +143,9 @@ _FORMULAS: Mapping[Any, Callable[..., int]] = {
     _aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
 }
+
+_FUSED_ATTENTION_BACKWARD = frozenset(
+    operator
+    for operator in _FORMULAS
+    if "attention" in str(operator) and str(operator).endswith("backward")
+)

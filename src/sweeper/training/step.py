@@ -175,7 +175,7 @@ class TrainStep:
         if self._sighting is None:
             watch = self._sighting = Sighting()
         if first or self._draws:
-            seed_forward(self._seed, self.steps, self._rank, index)
+            seed_forward(self._seed, self.steps, self._rank, index, self.device)
         with self.precision.context(), watch:
             loss = self.objective.loss(self.replica, batch).total.float()
         self._draws = self._draws or self._sighting.draws

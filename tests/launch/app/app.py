@@ -78,7 +78,7 @@ def task(config: OmegaConf) -> float:
         state = State(state="running", attempt=place.attempt, phase="measure", step=1)
         state.pid = os.getpid()
         write_state(place.run_dir, state)
-    act(config.do if place.rank == config.on else config.others, config, place)
+    act(config.do if place.rank == config.rank else config.others, config, place)
     if place.rank == 0:
         record = Record(
             identity=identity(OmegaConf.to_container(config), config.seed),
@@ -100,7 +100,7 @@ def identity(plain: dict, seed: int) -> Identity:
         sweep="test",
         run_id=name,
         config_id=name,
-        variant=f"do={plain['do']}+seed={seed}+gpus={plain['gpus']}",
+        variant=f"do={plain['do']}+seed={seed}+ranks={plain['ranks']}",
     )
 
 
