@@ -2,8 +2,8 @@
 
 A config group (`precision=fp32,amp`) is one axis, however many keys its options set. A key that
 differs for another reason (`batch.size=32,64`, `precision.compute=float16` under one option) is an
-axis of its own. A key that follows from the axes (an interpolation, the threads left for each of 4
-ranks) is none, unless somebody typed it.
+axis of its own. A key that only repeats the value of another one (`data.size: ${model.input_size}`)
+is none, unless somebody typed it.
 """
 
 from __future__ import annotations
@@ -107,14 +107,13 @@ def _ignored(key: str) -> bool:
     )
 
 
-def _typed(frame: pd.DataFrame) -> tuple[set[str], bool]:
-    """Keys that somebody typed for some run, and whether every run says what was typed."""
-    column = frame["overrides"]
+def _typed(frame: pd.DataFrame) -> set[str]:
+    """Keys that somebody typed for some run."""
     keys: set[str] = set()
-    for overrides in column.dropna().unique():
+    for overrides in frame["overrides"].dropna().unique():
         for override in json.loads(overrides):
             keys.add(str(override).split("=", 1)[0].lstrip("+~"))
-    return keys, not column.isna().any()
+    return keys
 
 
 def _groups(frame: pd.DataFrame) -> list[Axis]:
@@ -139,22 +138,20 @@ def find_axes(frame: pd.DataFrame, by: Sequence[str] = ()) -> list[Axis]:
     chosen = {axis.name: codes(frame[axis.column]) for axis in groups}
     # Canonical columns of these groups already are axes, under the group's name.
     canonical = {f"config.{key}" for key in ("accum.steps", "gpus.count")}
-    typed, all_typed = _typed(frame)
+    typed = _typed(frame)
     keys: list[Axis] = []
-    doubtful: list[Axis] = []
+    values: list[npt.NDArray[np.object_]] = []  # of all varying keys so far
     for column in frame.columns:
         key = column.removeprefix("config.")
-        if not column.startswith("config.") or column in canonical or _ignored(key):
+        if not column.startswith("config.") or _ignored(key) or not _varies(frame[column]):
             continue
-        if not _varies(frame[column]):
-            continue
+        own = frame[column].to_numpy(dtype=object)
         group = key.split(".", 1)[0]
-        if group in chosen and _follows(frame[column], chosen[group]):
-            continue
-        axis = Axis(key, "seed" if key == "seed" else column)
-        (doubtful if all_typed and key not in typed else keys).append(axis)
-    known = combine([*chosen.values(), *(codes(frame[a.column]) for a in keys)], len(frame))
-    keys += [axis for axis in doubtful if not _follows(frame[axis.column], known)]
+        covered = group in chosen and _follows(frame[column], chosen[group])
+        repeats = any(np.array_equal(own, other) for other in values)
+        values.append(own)
+        if column not in canonical and (key in typed or not (covered or repeats)):
+            keys.append(Axis(key, "seed" if key == "seed" else column))
     keys.sort(key=lambda axis: (axis.name == "seed", axis.name))
     found = [*groups, *keys]
     first = [resolve(frame, key) for key in by]

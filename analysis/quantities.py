@@ -23,9 +23,12 @@ class Scale:
     unit: str
     decimals: int
     signed: bool = False
+    scientific: bool = False
 
     def text(self, value: float) -> str:
         """The figure without its unit; a rounded -0 has no sign."""
+        if self.scientific:
+            return f"{value:.1e}" if value else "0"
         shown = f"{value / self.divisor:.{self.decimals}f}"
         if shown.startswith("-") and not shown.strip("-0."):
             shown = shown[1:]
@@ -64,6 +67,8 @@ def choose(kind: Kind, values: Floats) -> Scale:
     match kind:
         case "count":
             return Scale(1.0, "", 0)
+        case "difference":
+            return Scale(1.0, "", 1, scientific=True)
         case "change":
             return Scale(divisor, unit, 1, signed=True)
         case "share":

@@ -102,7 +102,7 @@ def causes(study: Study, found: Curves) -> list[str | None]:
     result: list[str | None] = [None] * len(base)
     for i in np.flatnonzero(low).tolist():
         name = max(groups, key=lambda key: groups[key][i])
-        result[i] = f"{name}: {groups[name][i] / total[i]:.0%} of the loss"
+        result[i] = f"{name}: {100 * groups[name][i] / total[i]:.0f} % of the loss"
     return result
 
 

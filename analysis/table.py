@@ -16,6 +16,7 @@ Kind = Literal[
     "loss",
     "factor",  # how many times
     "share",  # percent of a whole
+    "difference",  # of any size, shown as 1.2e-07
     "change",  # percent more (+) or less (-) than something
     "number",
 ]

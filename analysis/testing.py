@@ -19,7 +19,7 @@ from analysis.capacity import fits, trend
 from analysis.claims import Claim, Shape
 from analysis.evidence import CHANGES, RUN_FIGURES, Mask, select, values_of
 from analysis.outcome import Outcome, judged, machines, untested
-from analysis.parity import PASS, verdicts
+from analysis.parity import judge
 from analysis.scaling import curves
 from analysis.study import Floats, Study
 from sweeper.errors import UserError
@@ -110,15 +110,16 @@ def _no_pairs(study: Study, found: Match, wanted: Mask) -> str:
 
 
 def _parity(study: Study, claim: Claim, found: Match, wanted: Mask) -> list[Outcome]:
-    told = verdicts(study, found)
-    rows = np.array([i for i in np.flatnonzero(wanted) if told[i]], dtype=np.int64)
+    """The share of configurations whose losses are those of the baseline, in percent."""
+    words = judge(study, found)["parity"].to_numpy()
+    rows = np.array([i for i in np.flatnonzero(wanted).tolist() if words[i]], dtype=np.int64)
     if not len(rows):
         return untested(claim, _no_pairs(study, found, wanted))
     outcomes = []
     for machine, here in machines(study, rows):
-        passed = np.array([told[i] == PASS for i in here.tolist()], dtype=np.float64)
+        same = np.array([words[i] != "different" for i in here.tolist()], dtype=np.float64)
         count = int((found.base_run[np.isin(study.configuration, here)] >= 0).sum())
-        outcomes.append(_outcome(claim, machine, 100 * passed, count))
+        outcomes.append(_outcome(claim, machine, 100 * same, count))
     return outcomes
 
 

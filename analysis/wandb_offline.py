@@ -1,8 +1,8 @@
 """W&B's offline run folders, read without a server.
 
 A `run-<id>.wandb` file is a log in the framing of LevelDB: a header of 7 bytes (`:W&B`, 0xBEE1,
-version 0), then blocks of 32 KiB with chunks of `checksum, length, type, data`, where type is 1 for a
-whole entry and 2, 3, 4 for its first, middle and last part. Entries are wandb's protobuf records.
+version 0), then blocks of 32 KiB with chunks of `checksum, length, type, data`, where type is 1 for
+a whole entry and 2, 3, 4 for its first, middle and last part. Entries are wandb's protobuf records.
 The tail of a killed run may be cut off; what is whole before it is used.
 """
 
@@ -88,15 +88,16 @@ def read_run(path: Path) -> MirroredRun:
     Raises:
         ValueError: it is no run file, or damaged.
     """
-    from google.protobuf.message import DecodeError
-    from wandb.proto import wandb_internal_pb2
+    # Generated code and its library come without types. Imported here: it takes half a second.
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
     config: dict[str, Any] = {}
     summary: dict[str, Any] = {}
     name, group, state = path.stem.removeprefix("run-"), None, "running"
     try:
         for data in entries(path):
-            entry = wandb_internal_pb2.Record.FromString(data)
+            entry = Record.FromString(data)
             kind = entry.WhichOneof("record_type")
             if kind == "run":
                 name, group = entry.run.run_id or name, entry.run.run_group or None

@@ -1,8 +1,8 @@
 """Runs mirrored to Weights & Biases: one listing per page, none per run.
 
-The tracker puts the whole record into a run's summary, so that what comes from W&B equals what lies in
-the run directories. A run of another program has none; its config and state are taken, so that it
-can be grouped, and its figures are absent.
+The tracker puts the whole record into a run's summary, so that what comes from W&B equals what lies
+in the run directories. A run of another program has none; its config and state are taken, so that
+it can be grouped, and its figures are absent.
 """
 
 from __future__ import annotations
@@ -159,6 +159,8 @@ def read_project(path: str, api: Listing | None = None) -> Chunk:
         raise UserError(
             place, f"cannot be read: {_first_line(error)}", "check entity/project, and wandb login"
         ) from error
+    if not runs:
+        raise UserError(place, "holds no runs", "check entity/project")
     chunk = to_chunk(runs, place)
     chunk.problems[:0] = problems
     return chunk

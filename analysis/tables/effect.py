@@ -9,7 +9,7 @@ from analysis import compare, facts
 from analysis.axes import equal
 from analysis.baseline import DEFAULT, Match, axis_values, match
 from analysis.frame import as_frame
-from analysis.parity import verdicts
+from analysis.parity import judge
 from analysis.study import Study
 from analysis.table import Column, Table
 from analysis.tables.common import (
@@ -33,8 +33,20 @@ def effect_frame(study: Study, found: Match) -> pd.DataFrame:
         values = study.mean(column)
         frame[name] = values
         frame[f"base_{name}"] = np.where(found.base >= 0, values[found.base], np.nan)
-    frame["parity"] = verdicts(study, found)
-    return frame
+    return pd.concat([frame, judge(study, found)], axis=1)
+
+
+_CANNOT_BE_EQUAL = {
+    "rng": "losses cannot be equal: modules draw random numbers of their own (dropout)",
+    "batch": "losses cannot be equal: a norm looks at the whole batch (BatchNorm)",
+}
+
+
+def _explain_parity(study: Study, frame: pd.DataFrame, rows: list[int], notes: facts.Notes) -> None:
+    kinds = study.frame["numerics.parity"].to_numpy()[study.configurations["run"].to_numpy()]
+    for row in rows:
+        if frame["parity"].iat[row] == "different" and kinds[row] in _CANNOT_BE_EQUAL:
+            notes.add(row, _CANNOT_BE_EQUAL[kinds[row]])
 
 
 def _columns(
@@ -60,7 +72,8 @@ def _columns(
     columns += [
         percent_column("train_loss", "train\nloss", 7, 2),
         percent_column("validation_loss", "valid.\nloss", 6, 2),
-        Column("parity", "loss\nparity", missing="–"),
+        Column("parity", "loss\nparity"),
+        Column("parity_difference", "largest\ndifference", "difference", drop=8),
         Column("notes", "note", shown="marks", missing=""),
     ]
     return tuple(columns), constant
@@ -78,6 +91,7 @@ def build_effect(study: Study, axis: str, *, name: str, title: str) -> Table | N
     facts.endings(study, notes, changed)
     rows = unpaired(study, found, changed, notes)
     frame = effect_frame(study, found)
+    _explain_parity(study, frame, rows, notes)
     frame["notes"], frame["marks"] = notes.texts(), notes.marks()
     mark_missing(frame, compare.FIGURES)
     frame = frame.iloc[rows].reset_index(drop=True)

@@ -10,10 +10,10 @@ import contextlib
 import os
 import socket
 import threading
-from pathlib import Path
 
 import psutil
 
+from sweeper.fence import newest_attempt
 from sweeper.place import Place
 from sweeper.record import State, now, read_state, write_state
 
@@ -21,11 +21,16 @@ from sweeper.record import State, now, read_state, write_state
 class Heartbeat:
     """Keeps the state of one run fresh while the `with` block lasts; rank 0 only.
 
-    The loop assigns `heartbeat.state.step` and the like; assignments of attributes are atomic.
+    The loop assigns `heartbeat.state.step` and the like; assignments of attributes are atomic. Once
+    a newer attempt of the run exists, the state is that one's and nothing is written any more.
+
+    Attributes:
+        ends_as: the state that the end of the block leaves.
     """
 
     def __init__(self, place: Place, total_steps: int, interval_s: float = 1.0) -> None:
-        self._run_dir: Path = place.run_dir
+        self.ends_as = "finished"
+        self._place = place
         self._active = place.rank == 0
         self._interval_s = interval_s
         self._stop = threading.Event()
@@ -52,7 +57,7 @@ class Heartbeat:
         if self._active:
             self._stop.set()
             self._thread.join()
-            self.state.state = "finished"
+            self.state.state = self.ends_as
             self._write()
 
     def _beat(self) -> None:
@@ -63,4 +68,5 @@ class Heartbeat:
         self.state.heartbeat_at = now()
         # A full disk must not end a run that could still report what it measured.
         with contextlib.suppress(OSError):
-            write_state(self._run_dir, self.state)
+            if newest_attempt(self._place) == self._place.attempt:
+                write_state(self._place.run_dir, self.state)

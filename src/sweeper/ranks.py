@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import Store  # type: ignore[attr-defined]  # torch does not declare it
 
 T = TypeVar("T")
 
@@ -21,6 +22,11 @@ class Ranks:
     @property
     def count(self) -> int:
         return 1 if self.group is None else dist.get_world_size(self.group)
+
+    @property
+    def store(self) -> Store | None:
+        """What the ranks met through; None with one rank."""
+        return None if self.group is None else dist.distributed_c10d._get_default_store()
 
     def sum(self, value: Tensor) -> Tensor:
         """The sum over ranks; the argument is left alone."""

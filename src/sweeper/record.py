@@ -453,11 +453,14 @@ def write_identity(run_dir: Path, identity: Identity) -> None:
 
 
 def write_record(run_dir: Path, record: Record) -> bool:
-    """Write the record unless the run already has one. Returns whether this call wrote it.
+    """Write the record unless the run already has one, or a later attempt. Returns whether this
+    call wrote it.
 
     A hard link fails where the name exists: of two writers exactly one wins.
     """
     path = run_dir / RECORD_FILE
+    if (run_dir / f"attempt{record.attempt + 1}").exists():
+        return False  # this attempt was given up for lost, and the run started again
     with _temporary(path, dump(record)) as name:
         try:
             os.link(name, path)

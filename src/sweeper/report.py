@@ -6,16 +6,20 @@ Every rank has one; on ranks other than 0 it keeps its figures and writes nothin
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from sweeper.config import Config
-from sweeper.failure import describe, earlier_attempts, write_failure
+from sweeper.failure import ENDED_FILE, describe, earlier_attempts, write_failure
+from sweeper.fence import Superseded, check_newest
 from sweeper.heartbeat import Heartbeat
 from sweeper.place import Place
+from sweeper.preemption import PREEMPT_SIGNAL, Preempted
 from sweeper.record import (
     DRAFT_FILE,
+    Failure,
     Record,
     Status,
     dump,
@@ -27,6 +31,7 @@ from sweeper.record import (
 from sweeper.series import StepRow, write_steps
 from sweeper.tracking.factory import make_tracker
 from sweeper.tracking.summary import summary_of
+
 
 class Report:
     """Use it as a context around the whole run; an exception that leaves it is described.
@@ -60,15 +65,27 @@ class Report:
     def __enter__(self) -> Report:
         self._heartbeat.__enter__()
         if self.writes:
-            self.tracker.start(self.record.identity, self.record.config, self.place.run_dir)
+            # Its process must not be ended by a warning that is the run's; it inherits the mask.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {PREEMPT_SIGNAL})
+            try:
+                self.tracker.start(self.record.identity, self.record.config, self.place.run_dir)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is None:
                 self._finish(Status.COMPLETED)
+            elif isinstance(error, Preempted):
+                self._pause(error)
+            elif isinstance(error, Superseded):
+                raise error
             else:
                 self._fail(error)
+        except Superseded as superseded:
+            self.tracker.give_up(str(superseded))  # what it mirrors is the newer attempt's now
+            raise
         finally:
             self._heartbeat.__exit__()
 
@@ -109,12 +126,27 @@ class Report:
         record.hardware.shares_node_with = self.place.neighbours()
         if not self.writes:
             return
+        check_newest(self.place)
         if self.rows:
             write_steps(self.place.run_dir, self.rows)
             self._mirror()
         self.tracker.summary(summary_of(record))
         self.tracker.finish(status)
         write_record(self.place.run_dir, record)
+
+    def _pause(self, error: Preempted) -> None:
+        """The attempt has ended, the run has not: its record stays open for the next attempt."""
+        if not self.writes:
+            return
+        self._heartbeat.ends_as = "queued"
+        record = self.record
+        record.status = Status.KILLED
+        record.error = Failure(type=type(error).__name__, message=str(error), at=now())
+        record.finished_at = now()
+        record.time.run_s = self.elapsed_s()
+        record.hardware.shares_node_with = self.place.neighbours()
+        write_atomic(self.place.attempt_dir / ENDED_FILE, dump(record))
+        self.tracker.finish(Status.KILLED)
 
     def _fail(self, error: BaseException) -> None:
         status, failure = describe(error, self.place.rank)

@@ -2,7 +2,9 @@
 
     set up -> validate -> warm up -> measured window -> memory step -> validate
 
-Every rank goes through the same; what the run tells the outside is `sweeper.report`.
+Every rank goes through the same; what the run tells the outside is `sweeper.report`. Asked to stop
+between two steps, it saves what it has (`sweeper.resume`), and the next attempt goes on from there:
+it warms up and measures the steps that are left.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
@@ -28,31 +31,47 @@ from sweeper.measure.sampler import UtilizationSampler
 from sweeper.measure.step_memory import measure_step
 from sweeper.measure.timing import combine_ranks as combine_time
 from sweeper.place import Place
+from sweeper.preemption import Preempted, Preemption
 from sweeper.ranks import Ranks
 from sweeper.record import Loss, Memory, Numerics
 from sweeper.report import Report
+from sweeper.resume import Progress
 from sweeper.series import StepRow
+from sweeper.snapshot import remove as remove_snapshot
 from sweeper.training.build import build_step
 from sweeper.training.parallel import close_ranks, init_ranks
-from sweeper.training.step import StepResult
 
 
 def run(config: Config) -> float | None:
     """Run this process's rank. Returns the final validation loss, or None without evaluation.
 
     Raises:
+        Preempted: it was asked to stop, and its next attempt can continue it; no record is written.
+        Superseded: its next attempt has begun already; nothing is written.
         Exception: whatever ended the run; it has been described in the attempt's directory.
     """
     place = Place.from_environment()
     device = choose_device(config.hardware, place)
-    with limited(config.hardware, place, device), Report(config, place) as report:
+    with (
+        Preemption() as preemption,
+        limited(config.hardware, place, device),
+        Report(config, place) as report,
+    ):
         group = init_ranks(place, device)
         try:
-            _Rank(config, place, device, Ranks(group), report).run()
+            ranks = Ranks(group)
+            rank = _Rank(config, place, device, ranks, report, preemption)
+            with preemption.between(ranks.store, place.rank, ranks.count, rank.clock.synchronize):
+                rank.run()
+        except Preempted:
+            close_ranks(group)
+            raise
         except BaseException:
             close_ranks(group, orderly=False)
             raise
         close_ranks(group)
+    if place.rank == 0:
+        remove_snapshot(place.run_dir)  # the record is written
     return report.record.loss.validation_last
 
 
@@ -60,9 +79,16 @@ class _Rank:
     """What one rank holds while it trains."""
 
     def __init__(
-        self, config: Config, place: Place, device: torch.device, ranks: Ranks, report: Report
+        self,
+        config: Config,
+        place: Place,
+        device: torch.device,
+        ranks: Ranks,
+        report: Report,
+        preemption: Preemption,
     ) -> None:
         self.config, self.place, self.device = config, place, device
+        self.preemption = preemption
         self.ranks, self.report, self.record = ranks, report, report.record
         self.split: Split = check(config)
         self.clock = StepClock(device)
@@ -84,47 +110,78 @@ class _Rank:
         )
         self.meter = MemoryMeter(device)
         self.memory = Memory()
-        self.results: list[StepResult] = []
-        self.evaluation_s = 0.0
+        self.started_s = 0.0  # the first step of this attempt
+        self.progress = Progress(
+            place, ranks, self.record, self.step, self.loader, self.clock, config.train.steps
+        )
+        self.results = self.progress.results
 
     def run(self) -> None:
-        config, record, report = self.config, self.record, self.report
-        record.software = software()
+        record, report, progress = self.record, self.report, self.progress
+        record.software = software(Path(__file__).parent)  # of the code, wherever it is run
         record.hardware = hardware(self.device, self.place)
-        record.hardware.memory_limit_bytes = memory_limit_bytes(config.hardware)
+        record.hardware.memory_limit_bytes = memory_limit_bytes(self.config.hardware)
         self._describe()
         report.save_draft()
-        first = self._validate()
+        if not progress.resume():
+            progress.validation_first = self._validate()
         report.tracker.settle()  # its start must not lie inside the window
         record.time.setup_s = report.elapsed_s()
-        started_s = time.perf_counter()
+        self.started_s = time.perf_counter()
         with self.loader, UtilizationSampler(self.device, self.place.local_rank) as sampler:
-            report.phase("warmup")
-            self.meter.start()
-            self._advance(config.measure.warmup_steps)
-            self.meter.end_warmup()
-            self._describe()
-            report.save_draft()
-
-            report.phase("measure")
-            counted = config.measure.memory and self.device.type == "cpu"
-            sampler.open_window()
-            self.clock.open_window()
-            self._advance(config.train.steps - config.measure.warmup_steps - int(counted))
-            self.clock.close_window()
-            record.utilization = sampler.close_window()
-            self.meter.end_window()
-            self.memory = self._memory(counted)
-        training_s = time.perf_counter() - started_s
+            if self.results.count < self.config.train.steps:
+                self._train(sampler)
+            else:
+                self.memory = progress.memory(self.memory)
+        training_s = self._training_s()
         report.phase("evaluate")
         last = self._validate()
         report.phase("save")
-        self._collect(first, last, training_s)
+        self._collect(progress.validation_first, last, training_s)
         report.phase("done")
 
-    def _advance(self, steps: int) -> None:
-        for _ in range(steps):
+    def _train(self, sampler: UtilizationSampler) -> None:
+        """All steps that are left.
+
+        Raises:
+            Preempted: the snapshot is saved, all ranks have done the same steps.
+        """
+        config, report = self.config, self.report
+        counted = config.measure.memory and self.device.type == "cpu"
+        timed = config.train.steps - int(counted)
+        report.phase("warmup")
+        self.meter.start()
+        stop = self._advance(min(self.results.count + config.measure.warmup_steps, timed))
+        self.meter.end_warmup()
+        if self.results.count > self.progress.resumed_at:  # a forward pass has been seen
+            self._describe()
+        report.save_draft()
+        if not stop and self.results.count < timed:
+            report.phase("measure")
+            sampler.open_window()
+            self.clock.open_window()
+            stop = self._advance(timed)
+            self.clock.close_window()
+            self.record.utilization = sampler.close_window()
+            self.meter.end_window()
+        self.memory = self.progress.memory(self._memory(counted and not stop))
+        # Asked in the last steps, the run goes on to its end; should it not get there, only the
+        # evaluation has to be done again.
+        if stop or not self.ranks.all_true(not self.preemption.asked, self.device):
+            self.progress.save(self.memory, self._training_s())
+        if stop:
+            raise Preempted(self.results.count)
+
+    def _training_s(self) -> float:
+        return self.progress.training_s + time.perf_counter() - self.started_s
+
+    def _advance(self, steps: int) -> bool:
+        """Go on until this many steps are done. Returns whether to stop before."""
+        while self.results.count < steps:
+            if self.preemption.due(self.results.count):
+                return True
             self._one_step()
+        return False
 
     def _one_step(self) -> None:
         self.clock.begin_step()
@@ -133,8 +190,8 @@ class _Rank:
             batch.micro_batches, batch.weights, global_weight=self._global_weight(batch)
         )
         self.clock.end_step()
-        self.results.append(result)
-        self.report.progress(step=len(self.results), step_time_s=self.clock.recent_step_s())
+        self.results.add(result)
+        self.report.progress(step=self.results.count, step_time_s=self.clock.recent_step_s())
         if self.device.type == "cpu":  # reading a loss does not wait for anything there
             self._check(float(result.loss))
 
@@ -159,7 +216,7 @@ class _Rank:
 
     def _check(self, loss: float) -> None:
         if not math.isfinite(loss):
-            raise DivergedError(f"the loss is {loss} in step {len(self.results) - 1}")
+            raise DivergedError(f"the loss is {loss} in step {self.results.count - 1}")
         self.report.progress(loss=loss * self.ranks.count)
 
     def _validate(self) -> tuple[float, int] | None:
@@ -180,7 +237,7 @@ class _Rank:
         )
         total, weight = self.step.evaluate(batches)
         mean = float(self.ranks.sum(total) / self.ranks.sum(weight))
-        self.evaluation_s += time.perf_counter() - started_s
+        self.progress.evaluation_s += time.perf_counter() - started_s
         return mean, samples
 
     def _describe(self) -> None:
@@ -195,7 +252,7 @@ class _Rank:
     ) -> None:
         """Bring the ranks' figures together in the record."""
         record = self.record
-        losses = self.ranks.sum(torch.stack([r.loss for r in self.results])).tolist()
+        losses = self.ranks.sum(self.results.losses()).tolist()
         for index, loss in enumerate(losses):
             if not math.isfinite(loss):
                 raise DivergedError(f"the loss is {loss} in step {index}")
@@ -203,12 +260,13 @@ class _Rank:
         record.time = combine_time(self.ranks.gather(self.clock.time(self.split.global_batch)))
         record.time.setup_s = setup_s
         record.time.training_s = training_s
-        record.time.evaluation_s = self.evaluation_s
+        self._warn_of_few_steps()
+        record.time.evaluation_s = self.progress.evaluation_s
         record.memory = combine_memory(self.ranks.gather(self.memory))
         record.hardware.hosts = sorted(
             {host for hosts in self.ranks.gather(record.hardware.hosts) for host in hosts}
         )
-        norm = self.results[-1].grad_norm
+        rows = self._rows(losses)
         record.loss = Loss(
             train_first=losses[0],
             train_last=losses[-1],
@@ -218,22 +276,23 @@ class _Rank:
             optimizer_steps=self.step.update.updates,
             skipped_steps=self.step.update.skipped,
             loss_scale=self.step.update.loss_scale,
-            grad_norm_last=None if norm is None else float(norm),
+            grad_norm_last=rows[-1].grad_norm,
         )
-        self.report.rows = self._rows(losses)
+        self.report.rows = rows
 
     def _rows(self, losses: Sequence[float]) -> list[StepRow]:
+        results = self.results
+        columns = (results.values(name) for name in ("lr", "grad_norm", "skipped"))
         return [
-            StepRow(
-                step=index,
-                loss=loss,
-                lr=float(result.lr),
-                step_time_s=timed.step_time_s,
-                measured=timed.measured,
-                grad_norm=None if result.grad_norm is None else float(result.grad_norm),
-                skipped=None if result.skipped is None else bool(result.skipped),
-            )
-            for index, (loss, result, timed) in enumerate(
-                zip(losses, self.results, self.clock.steps(), strict=True)
+            StepRow(index, loss, lr, timed.step_time_s, timed.measured, grad_norm, skipped)
+            for index, (loss, timed, lr, grad_norm, skipped) in enumerate(
+                zip(losses, self.clock.steps(), *columns, strict=True)
             )
         ]
+
+    def _warn_of_few_steps(self) -> None:
+        measured, wanted = self.record.time.measured_steps or 0, self.config.measure.steps
+        if measured < wanted:
+            self.record.warnings.append(
+                f"interruptions left {measured} of at least {wanted} steps to measure"
+            )

@@ -25,10 +25,18 @@ def test_a_key_that_differs_under_one_option_is_its_own_axis() -> None:
     assert found == ["precision", "precision.compute"]
 
 
-def test_a_typed_key_is_an_axis_and_one_that_follows_is_none() -> None:
-    runs = [record(batch=32, lr__steps=320, overrides=["batch.size=32"])]
-    runs += [record(batch=64, lr__steps=640, overrides=["batch.size=64"])]
-    assert names(*runs) == ["batch.size"]
+def test_a_typed_key_is_an_axis_and_one_that_repeats_it_is_none() -> None:
+    runs = [
+        record(model__input_size=n, data__size=n, overrides=[f"model.input_size={n}"])
+        for n in (8, 16)
+    ]
+    assert names(*runs) == ["model.input_size"]
+
+
+def test_a_key_that_changes_with_an_axis_is_not_hidden_by_it() -> None:
+    runs = [record("fp32", batch=64, overrides=["precision=fp32"])]
+    runs += [record("amp", batch=128, overrides=["precision=amp"])]
+    assert names(*runs) == ["precision", "batch.size"]
 
 
 def test_two_typed_keys_that_change_together_are_both_shown() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from pathlib import Path
@@ -70,10 +71,12 @@ def test_runs_outlive_the_command_and_the_next_one_adopts_them(sweep: Sweep) -> 
     assert done.stdout.count("is still running; following it") == 2
     assert len(sweep.starts()) == 3
     assert [record.status for record in sweep.records().values()] == [Status.COMPLETED] * 3
-    # The third had to wait for a GPU of the adopted ones.
-    third = sweep.records()["do=sleep+seed=3+ranks=1"]
-    first = sweep.records()["do=sleep+seed=1+ranks=1"]
-    assert third.started_at is None or third.started_at >= (first.finished_at or "")
+    # The third had to wait for a GPU of the adopted ones, and got that one.
+    records = {variant[9:15]: record for variant, record in sweep.records().items()}
+    begun = _note(sweep, "do=sleep+seed=3+ranks=1", "started_at")
+    assert min(records[f"seed={n}"].finished_at or "" for n in (1, 2)) < begun
+    tokens = [record.hardware.visible_devices for record in records.values()]
+    assert sorted(tokens[:2]) == ["0", "1"]
     sweep.assert_nothing_left()
 
 
@@ -93,6 +96,11 @@ def test_a_run_that_died_with_its_command_is_recorded_and_run_again(sweep: Sweep
     assert lost.status is Status.KILLED
     assert lost.error is not None
     assert lost.error.signal == "SIGKILL"
+
+
+def _note(sweep: Sweep, variant: str, key: str) -> str:
+    notes = json.loads((sweep.run_dirs()[variant] / "attempt0" / "ranks.json").read_text())
+    return str(notes[key])
 
 
 def _kill(sweep: Sweep, pid: object) -> bool:

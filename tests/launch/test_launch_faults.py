@@ -93,8 +93,10 @@ def test_every_state_is_finished_and_no_process_is_left(
     shared_sweep.assert_nothing_left()
 
 
-def test_the_command_imports_no_torch(ended: subprocess.CompletedProcess[str]) -> None:
-    assert "torch imported: False" in ended.stdout
+def test_the_command_imports_no_torch_and_composes_each_job_once(
+    ended: subprocess.CompletedProcess[str],
+) -> None:
+    assert f"torch imported: False compositions: {len(FAULTS) + 2}" in ended.stdout
 
 
 def test_hydra_writes_its_files_into_the_run_directory(

@@ -78,3 +78,5 @@ def test_a_run_that_makes_no_step_for_too_long_is_ended(sweep: Sweep) -> None:
     assert record.status is Status.TIMEOUT
     assert record.error is not None
     assert record.error.message == "no new step or phase for 0.03 min"
+    assert record.error.traceback is not None
+    assert "in act" in record.error.traceback

@@ -1,15 +1,15 @@
-"""The exposed communication of a data-parallel backward, on real gloo ranks."""
+"""Data-parallel training on real gloo ranks: its exposed communication and its buckets."""
 
 import contextlib
 import time
 from multiprocessing.queues import SimpleQueue
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from measure_training import GRADIENTS, PARAMETERS, Training, perceptron, total
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -78,35 +78,63 @@ def _rank(rank: int, world: int, init: str, answers: "SimpleQueue[Any]") -> None
         _train(rank, clock, True, True, slow=True, accumulation=2)
         answer["parts"] = [step.parts for step in clock.steps()]
         answer["total"] = [step.step_time_s for step in clock.steps()]
+        answer["memory"] = {}
+        for bucket_view in (True, False):
+            model = DistributedDataParallel(perceptron(), gradient_as_bucket_view=bucket_view)
+            training = Training(model, torch.randn(4096, 100))
+            training.step()
+            answer["memory"][bucket_view] = training.measure()
         answers.put(answer)
         dist.barrier()
     finally:
         dist.destroy_process_group()
 
 
-def test_gradients_stay_equal_and_waiting_for_a_slow_rank_is_seen(tmp_path: Path) -> None:
-    context = mp.get_context("spawn")
-    answers = context.SimpleQueue()
-    mp.spawn(_rank, (2, f"file://{tmp_path}/rendezvous", answers), nprocs=2)
-    fast, slow = sorted((answers.get() for _ in range(2)), key=lambda a: int(a["rank"]))
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The answers of two real ranks, in order."""
+    rendezvous = tmp_path_factory.mktemp("ranks") / "rendezvous"
+    answers = mp.get_context("spawn").SimpleQueue()
+    mp.spawn(_rank, (2, f"file://{rendezvous}", answers), nprocs=2)
+    return sorted((answers.get() for _ in range(2)), key=lambda answer: int(answer["rank"]))
+
+
+def test_gradients_are_the_same_with_and_without_the_timer(ranks: list[dict[str, Any]]) -> None:
     # With or without bucket views and accumulation, bit for bit, on both ranks.
-    assert fast["equal"] == slow["equal"] == [True] * 4
+    for answer in ranks:
+        assert answer["equal"] == [True] * 4
+
+
+def test_waiting_for_a_slow_rank_is_told_from_the_backward(ranks: list[dict[str, Any]]) -> None:
+    fast, slow = ranks
     waited = sorted(p.communication_s for p in fast["parts"])
     waited_slow = sorted(p.communication_s for p in slow["parts"])
     assert waited[2] > 0.6 * SLOW_S
     assert waited_slow[2] < 0.5 * waited[2]
-    # The waiting is told apart from the backward, not counted twice.
-    for parts, total in zip(fast["parts"], fast["total"], strict=True):
+    # Not counted twice.
+    for parts, step_time_s in zip(fast["parts"], fast["total"], strict=True):
         known = [parts.data_wait_s, parts.forward_s, parts.backward_s]
         known += [parts.communication_s, parts.optimizer_s]
-        assert sum(known) == pytest.approx(total, rel=1e-9)
+        assert sum(known) == pytest.approx(step_time_s, rel=1e-9)
+
+
+def test_communication_buckets_are_counted_once(ranks: list[dict[str, Any]]) -> None:
+    peak, parts = ranks[0]["memory"][True]
+    # Gradients that are views of the buckets are gradients; one being copied in is there twice.
+    assert parts.buckets_bytes == 0
+    assert PARAMETERS <= parts.gradients_bytes <= PARAMETERS + GRADIENTS
+    assert peak == total(parts)
+    peak, parts = ranks[0]["memory"][False]
+    assert parts.buckets_bytes == PARAMETERS
+    assert parts.gradients_bytes == GRADIENTS
+    assert peak == total(parts)
 
 
 def test_a_mark_is_taken_once_a_backward_and_follows_a_changing_model() -> None:
     taken = []
 
     class Counting(HostClock):
-        def mark(self) -> float:  # type: ignore[override]  # the real one is a static function
+        def mark(self) -> float:
             taken.append(1)
             return time.perf_counter()
 

@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
+from measure_fake_nvml import FakeGpu, FakeNvml
 
 from sweeper.measure.memory import (
     MemoryMeter,
@@ -122,33 +122,14 @@ class FakeCuda:
         return {**peaks, "num_alloc_retries": self.retries, "num_ooms": 0}
 
 
-class FakeNvml:
-    """NVML that knows one device and one process on it."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-
-    def nvmlInit(self) -> None:  # noqa: N802  # the library's name
-        return None
-
-    nvmlShutdown = nvmlInit  # noqa: N815
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
-        if uuid != "GPU-0-1":
-            raise self.NVMLError
-        return uuid
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802
-        return [SimpleNamespace(pid=self.pid, usedGpuMemory=3500)]
+def on_the_device(pid: int) -> FakeNvml:
+    return FakeNvml(FakeGpu(0, uuid="GPU-0-1", processes=[(pid, 3500)]))
 
 
 def test_cuda_peaks_by_phase_with_reserve_and_context(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     cuda = FakeCuda(monkeypatch)
-    meter = MemoryMeter("cuda", FakeNvml(os.getpid()))
+    meter = MemoryMeter("cuda", on_the_device(os.getpid()))
     meter.start()
     cuda.peak = {"allocated": 2500, "active": 2600, "reserved": 3000}
     cuda.retries += 2
@@ -172,7 +153,7 @@ def test_a_process_that_nvml_does_not_see_has_no_device_figure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     FakeCuda(monkeypatch)
-    meter = MemoryMeter("cuda", FakeNvml(os.getpid() + 1))  # as in a container
+    meter = MemoryMeter("cuda", on_the_device(os.getpid() + 1))  # as in a container
     meter.start()
     meter.end_warmup()
     meter.end_window()

@@ -1,23 +1,24 @@
 """Peak memory of a step and its parts: known answers, and the allocator's own word for it."""
 
-import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import fields
-from multiprocessing.queues import SimpleQueue
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+from measure_training import (
+    ACTIVATIONS,
+    DATA,
+    GRADIENTS,
+    OPTIMIZER,
+    PARAMETERS,
+    Training,
+    perceptron,
+    total,
+)
 from torch import Tensor, nn
 from torch.autograd.profiler import profile
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from sweeper.measure.step_memory import measure_step
-from sweeper.record import MemoryParts
 
 MIB = 2**20
 
@@ -28,68 +29,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def total(parts: MemoryParts) -> int:
-    return sum(getattr(parts, f.name) or 0 for f in fields(MemoryParts))
-
-
-class Training:
-    """A step of `model` on `x` with AdamW, and the tensors that persist."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        x: Tensor,
-        *,
-        accumulation: int = 1,
-        bf16: bool = False,
-        set_to_none: bool = True,
-    ) -> None:
-        self.model, self.x = model, x
-        self.accumulation, self.bf16, self.set_to_none = accumulation, bf16, set_to_none
-        self.optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
-        self.step()
-
-    def step(self) -> None:
-        for micro in range(self.accumulation):
-            last = micro == self.accumulation - 1
-            ddp = isinstance(self.model, DistributedDataParallel) and not last
-            with self.model.no_sync() if ddp else contextlib.nullcontext():  # type: ignore[operator]  # of DDP
-                with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-                    loss = self.model(self.x).float().pow(2).mean()
-                loss.backward()
-                del loss
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=self.set_to_none)
-
-    def persistent(self) -> dict[str, list[Tensor]]:
-        parameters = list(self.model.parameters())
-        state = self.optimizer.state.values()
-        return {
-            "parameters": [*parameters, *self.model.buffers()],
-            "gradients": [p.grad for p in parameters if p.grad is not None],
-            "optimizer": [v for s in state for v in s.values() if isinstance(v, Tensor)],
-        }
-
-    def measure(self) -> tuple[int, MemoryParts]:
-        return measure_step(self.step, self.persistent, [self.x])
-
-
-def perceptron() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(100, 200), nn.ReLU(), nn.Linear(200, 10))
-
-
-# By hand, fp32: (100 x 200 + 200 + 200 x 10 + 10) x 4 bytes.
-PARAMETERS = 88_840
-# AdamW: two moments a parameter, and one scalar step count for each of the 4 tensors.
-OPTIMIZER = 2 * PARAMETERS + 4 * 4
-# Batch 4096. The peak is in the backward of ReLU: its saved output, the gradient that comes in and
-# the gradient that goes out, 4096 x 200 x 4 bytes each; the second layer's gradients exist.
-ACTIVATIONS = 3 * 4096 * 200 * 4
-GRADIENTS = (200 * 10 + 10) * 4
-DATA = 4096 * 100 * 4
 
 
 def test_parts_of_a_perceptron_are_as_computed_by_hand() -> None:
@@ -246,7 +185,7 @@ def test_a_later_smaller_measurement_is_not_hidden_by_an_earlier_larger_one() ->
     # C28
     peaks = []
     for n in (15, 10, 5, 1):
-        peak, _ = measure_step(lambda n=n: torch.empty(1000 * n, 1000 * n).zero_(), dict)  # type: ignore[misc,arg-type]  # binds n
+        peak, _ = measure_step(lambda n=n: torch.empty(1000 * n, 1000 * n).zero_(), dict)
         peaks.append(peak)
     assert peaks == [4 * (1000 * n) ** 2 for n in (15, 10, 5, 1)]
     assert [round(p / MIB, 1) for p in peaks] == [858.3, 381.5, 95.4, 3.8]
@@ -269,6 +208,21 @@ def test_views_resizes_and_reused_addresses() -> None:
     assert peak == 16_000 + 4000  # a storage grows by allocating anew and copying
     assert parts.activations_bytes == 16_000
     assert parts.remainder_bytes == 4000
+
+
+def test_autograd_adds_to_a_gradient_in_place_as_in_an_ordinary_step() -> None:
+    model, x = nn.Linear(1000, 1000, bias=False), torch.ones(1, 1000)
+    weight = 1000 * 1000 * 4
+
+    def step() -> None:
+        for _ in range(2):
+            model(x).sum().backward()
+        model.zero_grad()
+
+    peak, parts = measure_step(step, lambda: {"parameters": list(model.parameters())}, [x])
+    # The kept gradient and the one to be added: a third, their sum, never exists.
+    assert parts.gradients_bytes == 2 * weight
+    assert peak == pytest.approx(3 * weight, rel=0.005)
 
 
 def test_what_a_caller_drops_in_the_step_is_not_there_afterwards() -> None:
@@ -294,35 +248,3 @@ def test_gradients_dropped_at_the_start_of_a_step_are_not_counted_with_its_activ
     step()
     peak, _ = measure_step(step, training.persistent, [training.x])
     assert peak == pytest.approx(at_the_end, abs=64)
-
-
-def _rank(rank: int, world: int, init: str, answers: "SimpleQueue[Any]") -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=init, rank=rank, world_size=world)
-    try:
-        found = {}
-        for view in (True, False):
-            model = DistributedDataParallel(perceptron(), gradient_as_bucket_view=view)
-            training = Training(model, torch.randn(4096, 100))
-            training.step()
-            found[view] = training.measure()
-        if rank == 0:
-            answers.put(found)
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
-
-
-def test_communication_buckets_are_counted_once(tmp_path: Path) -> None:
-    answers = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(_rank, (2, f"file://{tmp_path}/rendezvous", answers), nprocs=2)
-    found = answers.get()
-    peak, parts = found[True]
-    # Gradients that are views of the buckets are gradients; one being copied in is there twice.
-    assert parts.buckets_bytes == 0
-    assert PARAMETERS <= parts.gradients_bytes <= PARAMETERS + GRADIENTS
-    assert peak == total(parts)
-    peak, parts = found[False]
-    assert parts.buckets_bytes == PARAMETERS
-    assert parts.gradients_bytes == GRADIENTS
-    assert peak == total(parts)

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from training_cases import (
     CPU,
+    Linear,
     MeanOfUnits,
     Norms,
     Ranks,
@@ -114,6 +115,23 @@ def test_ranks_skip_an_overflow_together(tmp_path):
     assert first[0] is second[0] is True
     assert first[1] == second[1] == 32768.0
     assert equal(first[2], second[2])
+
+
+def clipped_step(group, rank):
+    config = amp(with_sgd(make_config(Linear, SumOutput), lr=1.0), "float16")
+    config.train.max_grad_norm = 1.0
+    step = build_step(config, CPU, process_group=group)
+    sizes = [[1, 3], [2, 2]][rank]
+    parts = [{"x": torch.full((size, 4), 10.0)} for size in sizes]
+    result = step(parts, sizes)
+    return float(result.grad_norm), float(step.model.linear.weight.detach().norm())
+
+
+def test_clipping_acts_on_the_true_gradient_of_all_ranks(tmp_path):
+    """Case C27 with ranks, accumulation and a loss scale of 65,536 at once."""
+    for norm, moved in on_ranks(clipped_step, 2, tmp_path):
+        assert norm == pytest.approx(20.0)
+        assert moved == pytest.approx(1.0)
 
 
 def reductions(group, rank, accumulation):

@@ -1,4 +1,4 @@
-"""What `hydra/launcher=local`, `hydra/launcher=debug` and `hydra/sweeper=cells` consist of.
+"""What `hydra/launcher=local`, `debug`, `slurm` and `hydra/sweeper=cells` consist of.
 
 In a module of its own: Hydra executes the plugin modules it scans before they are registered, and a
 dataclass there could not resolve its annotations.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hydra.core.config_store import ConfigStore
 
 from sweeper.launch.settings import Settings
+from sweeper.launch.slurm_settings import SlurmSettings
 
 
 @dataclass
@@ -21,6 +22,11 @@ class LocalConf(Settings):
 @dataclass
 class DebugConf(Settings):
     _target_: str = "hydra_plugins.sweeper_launcher.launchers.DebugLauncher"
+
+
+@dataclass
+class SlurmConf(SlurmSettings):
+    _target_: str = "hydra_plugins.sweeper_launcher.launchers.SlurmLauncher"
 
 
 @dataclass
@@ -35,6 +41,7 @@ def register() -> None:
     for group, name, node in (
         ("hydra/launcher", "local", LocalConf),
         ("hydra/launcher", "debug", DebugConf),
+        ("hydra/launcher", "slurm", SlurmConf),
         ("hydra/sweeper", "cells", CellsConf),
     ):
         ConfigStore.instance().store(group=group, name=name, node=node, provider="sweeper_launcher")

@@ -40,9 +40,9 @@ class LocalDoor(Door):
         """Start the process that forks the ranks: it imports while the jobs are composed."""
         node = self._config.hydra.launcher
         if self._local is None and node.warm:
-            env = OmegaConf.to_container(node.env, resolve=True)
-            assert isinstance(env, dict)
-            known = {**os.environ, **{str(name): str(value) for name, value in env.items()}}
+            # A value that refers to the job's config is not known yet; its runs start cold.
+            fixed = [name for name in node.env if not OmegaConf.is_interpolation(node.env, name)]
+            known = {**os.environ, **{str(name): str(node.env[name]) for name in fixed}}
             self._ahead = SupervisorProcess([*OWN_MODULES, *node.preload], known)
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class LocalDoor(Door):
                 getattr(sys.modules["__main__"], "__file__", None),
             )
             shared.dump(self._shared_file)
-        _place_output(attempt.run)
+        place_output(attempt.run)
         return RankJob(self._shared_file, attempt.run.config, attempt.return_file)
 
     def _returned(self, attempt: Attempt) -> JobReturn | None:
@@ -106,7 +106,7 @@ class DebugDoor(Door):
 
     def function(self, attempt: Attempt) -> Callable[[], Any]:
         def call() -> None:
-            _place_output(attempt.run)
+            place_output(attempt.run)
             try:
                 result = run_as_rank(self._task_function, self._context, attempt.run.config, rank=0)
             finally:
@@ -121,7 +121,7 @@ class DebugDoor(Door):
         return self._results.get(id(attempt))
 
 
-def _place_output(run: Run) -> None:
+def place_output(run: Run) -> None:
     """Let Hydra write its files into the run's own directory, for runs that keep records."""
     if run.writes_record:
         node = run.config.hydra

@@ -1,4 +1,4 @@
-"""Hydra launchers for any application: `hydra/launcher=local` and `hydra/launcher=debug`.
+"""Hydra launchers for any application: `hydra/launcher=local`, `debug` and `slurm`.
 
 All jobs are composed, and planned by the application, before any starts. See `sweeper.launch.runs`
 for what an application may do with the attribute `sweeper_application` of its task function.
@@ -26,7 +26,7 @@ register()
 
 
 class RecordedLauncher(Launcher):
-    """What both launchers share.
+    """What the launchers share.
 
     Args:
         settings: of the master config, from Hydra; not used, for each job's own config counts.
@@ -86,3 +86,14 @@ class DebugLauncher(RecordedLauncher):
         from hydra_plugins.sweeper_launcher._doors import DebugDoor
 
         return DebugDoor(context, task_function, config)
+
+
+class SlurmLauncher(RecordedLauncher):
+    """Each run a job of Slurm."""
+
+    def _make_door(
+        self, context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> Door:
+        from hydra_plugins.sweeper_launcher._slurm_door import SlurmDoor
+
+        return SlurmDoor(context, task_function, config)

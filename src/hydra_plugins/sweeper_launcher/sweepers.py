@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, open_dict, read_write
 
 from hydra_plugins.sweeper_launcher._conf import register
 from sweeper.errors import UserError
@@ -16,6 +19,23 @@ register()
 
 class CellsSweeper(BasicSweeper):
     """Every combination of the values given, in the order given."""
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """Hydra resolves the launcher's node before it makes one; ours may refer to swept keys."""
+        target = str(config.hydra.launcher.get("_target_"))
+        bare = config
+        if target.startswith("hydra_plugins.sweeper_launcher."):
+            bare = copy.deepcopy(config)
+            with read_write(bare), open_dict(bare):
+                bare.hydra.launcher = {"_target_": target}
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=bare)
+        self.config = config
+        if self.launcher is not None and bare is not config:
+            self.launcher.setup(
+                hydra_context=hydra_context, task_function=task_function, config=config
+            )
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """Compose all jobs to check them, unless the launcher does so before it starts any."""

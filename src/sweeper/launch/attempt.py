@@ -41,6 +41,7 @@ class Attempt:
     number: int
     leftover: Leftover | None = None  # alive, from an earlier command
     neighbours: list[str] = field(default_factory=list)
+    job: str | None = None  # of a cluster, submitted by an earlier command and not over
 
     @property
     def dir(self) -> Path:

@@ -8,9 +8,9 @@ from typing import Any
 
 from sweeper.errors import UserError
 from sweeper.failure import describe, write_failure
-from sweeper.launch.attempt import Attempt
+from sweeper.launch.attempt import Attempt, next_attempt
 from sweeper.launch.backend import Ended
-from sweeper.launch.runs import Resources
+from sweeper.launch.runs import Resources, Run
 from sweeper.launch.settings import Settings
 from sweeper.record import now
 
@@ -19,6 +19,7 @@ class DebugBackend:
     """One rank, no process of its own, no time limit, output as it comes."""
 
     in_process = True
+    detaches = False
 
     def __init__(self, settings: Settings) -> None:
         self.interrupted = False
@@ -33,6 +34,12 @@ class DebugBackend:
     @property
     def running(self) -> Sequence[Attempt]:
         return []
+
+    def next_attempt(self, run: Run) -> Attempt:
+        return next_attempt(run)
+
+    def flush(self) -> None:
+        """Nothing runs here without this command's process."""
 
     def why_never(self, need: Resources) -> str | None:
         if need.world_size > 1:

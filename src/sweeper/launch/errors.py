@@ -31,6 +31,10 @@ class Cancelled(KeyboardInterrupt):
     """The person stopped the sweep; what ran was cancelled and recorded, the rest never started."""
 
 
+class Detached(Exception):  # noqa: N818  # nothing went wrong
+    """The runs have been handed over to the cluster, and this command does not wait for them."""
+
+
 class RemoteError(Exception):
     """Stands for an exception of a run that cannot be sent between processes."""
 

@@ -67,6 +67,14 @@ def skip(attempt: Attempt, reason: str) -> Record:
     return record
 
 
+def end_record(attempt: Attempt, status: Status, failure: Failure) -> Record:
+    """The record of an attempt whose end is known; nothing is written."""
+    record = _record(attempt, status, failure)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        record.started_at = json.loads((attempt.dir / RANKS_FILE).read_text())["started_at"]
+    return record
+
+
 def record_lost(attempt: Attempt) -> None:
     """Record an attempt that died unrecorded together with its command, in its own directory."""
     kept = attempt.dir / ENDED_FILE

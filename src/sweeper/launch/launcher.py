@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from sweeper.errors import UserError
 from sweeper.launch import finish
-from sweeper.launch.attempt import Attempt, next_attempt, write_plan
+from sweeper.launch.attempt import Attempt, write_plan
 from sweeper.launch.backend import Backend, Ended
-from sweeper.launch.errors import Cancelled
+from sweeper.launch.errors import Cancelled, Detached
 from sweeper.launch.interrupts import Interrupts
 from sweeper.launch.leftover import unknown_exits
 from sweeper.launch.lock import SweepLock
@@ -69,7 +69,14 @@ def launch(
     Raises:
         UserError: another command works on the sweep; nothing is started.
         Cancelled: the person stopped it. What ran is recorded as cancelled, the rest is queued.
+        Detached: the runs are the cluster's now, as asked.
     """
+    if settings.detach and not backend.detaches:
+        raise UserError(
+            "hydra.launcher.detach",
+            "this launcher has no cluster to leave the runs to",
+            "use hydra/launcher=slurm, or run the command in tmux or nohup",
+        )
     with SweepLock(home):
         return _Sweep(runs, task, backend, settings, view, planned_at).run()
 
@@ -99,6 +106,9 @@ class _Sweep:
         with Interrupts(active=not self._backend.in_process) as interrupts, self._view:
             for attempt in self._in_order(waiting):
                 self._backend.submit(attempt, self._task.function(attempt))
+            if self._settings.detach:
+                self._backend.flush()
+                raise Detached()
             self._follow(interrupts)
         if interrupts.count or self._backend.interrupted:
             raise Cancelled()
@@ -111,8 +121,8 @@ class _Sweep:
             if run.keep or self._just_recorded(run):
                 self._outcomes[id(run)] = Outcome(run, read_record(run.run_dir / RECORD_FILE))
                 continue
-            attempt = next_attempt(run)
-            if attempt.leftover is not None:
+            attempt = self._backend.next_attempt(run)
+            if attempt.leftover is not None or attempt.job is not None:
                 self._backend.adopt(attempt)
                 self._view.note(f"{run.label} is still running; following it")
                 continue

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweeper.launch.attempt import Attempt
+from sweeper.launch.attempt import Attempt, next_attempt
 from sweeper.launch.backend import Ended
 from sweeper.launch.devices import BusyGpus, Node
 from sweeper.launch.executor import SlotsExecutor, SlotsJob
-from sweeper.launch.runs import Resources
+from sweeper.launch.runs import Resources, Run
 from sweeper.launch.scheduler import Scheduler, Work
 from sweeper.launch.settings import Settings
 from sweeper.launch.slots import Slots
@@ -31,6 +31,7 @@ class LocalBackend:
 
     in_process = False
     interrupted = False
+    detaches = False
 
     def __init__(
         self,
@@ -73,6 +74,12 @@ class LocalBackend:
     @property
     def running(self) -> Sequence[Attempt]:
         return [self._jobs[work.job][0] for work in self.scheduler.running]
+
+    def next_attempt(self, run: Run) -> Attempt:
+        return next_attempt(run)
+
+    def flush(self) -> None:
+        """Nothing runs here without this command's process."""
 
     def why_never(self, need: Resources) -> str | None:
         return self.scheduler.slots.why_never(need)

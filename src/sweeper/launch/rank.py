@@ -54,7 +54,8 @@ def main(spec: dict[str, Any]) -> NoReturn:
 
     Args:
         spec: `rank`, `folder` (submitit's), `cwd`, `argv`, `sys_path`, `env` (None in a cold start:
-            it is there already), `stdout`, `stderr`, `cores` (empty = any), `threads`.
+            it is there already), `stdout`, `stderr`, `cores` (empty = any), `threads`, and perhaps
+            `patient` (SIGTERM does nothing).
     """
     code = 1
     place: Place | None = None
@@ -87,7 +88,8 @@ def _settle(spec: dict[str, Any]) -> None:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # real text streams
     faulthandler.enable()
     faulthandler.register(STACK_SIGNAL, all_threads=True)
-    signal.signal(signal.SIGTERM, _terminate)
+    # A patient rank is told of its end in another way; what it leaves is killed by its starter.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if spec.get("patient") else _terminate)
     if spec["cores"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, spec["cores"])
     _reseed()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sweeper.launch.progress import Progress, age_s
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
 STALE_S = 30.0  # a heartbeat older than this is shown
 
@@ -29,11 +29,13 @@ def _number(value: float | None, form: str, factor: float = 1.0) -> str:
     return "-" if value is None else format(value * factor, form)
 
 
-def table(runs: Iterable[Progress], caption: str) -> Table:
-    """One line a run: where it is, its loss, pace, memory, and what is left."""
+def table(runs: Iterable[Progress], summary: str) -> Group:
+    """One line a run: where it is, its loss, pace, memory, and what is left; the summary below."""
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
-    shown = Table(caption=caption, box=None, pad_edge=False, caption_justify="left")
+    shown = Table(box=None, pad_edge=False)
     shown.add_column("run", overflow="fold")
     shown.add_column("status")
     shown.add_column("phase")
@@ -59,4 +61,4 @@ def table(runs: Iterable[Progress], caption: str) -> Table:
             _number(state.memory_bytes if state else None, ",.0f", 2**-20),
             duration(run.time_left_s) if run.status == "running" else "-",
         )
-    return shown
+    return Group(shown, Text(summary))

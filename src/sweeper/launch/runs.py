@@ -26,6 +26,7 @@ class Resources:
     timeout_min: float | None = None
     hang_timeout_min: float | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    cluster: Mapping[str, Any] = field(default_factory=dict)  # keys of a cluster's launcher alone
 
     @property
     def ranks_per_node(self) -> int:
@@ -59,7 +60,12 @@ class Resources:
     @classmethod
     def from_config(cls, config: DictConfig) -> Resources:
         """Read a composed config's `hydra.launcher` node, with its interpolations resolved."""
-        return cls.from_settings(settings_from(config))
+        need = cls.from_settings(settings_from(config))
+        node = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+        assert isinstance(node, dict)
+        common = {"_target_", *(f.name for f in dataclasses.fields(Settings))}
+        more = {str(name): value for name, value in node.items() if name not in common}
+        return dataclasses.replace(need, cluster=more)
 
 
 def settings_from(config: DictConfig) -> Settings:

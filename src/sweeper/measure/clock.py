@@ -7,7 +7,7 @@ import itertools
 import math
 import statistics
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from sweeper.measure.communication import CommunicationTimer
 from sweeper.measure.device_clock import DeviceClock, device_clock
 from sweeper.measure.timing import StepTime, summarize
 from sweeper.observer import Phase
-from sweeper.record import StepParts, Time
+from sweeper.record import StepParts, Time, from_plain
 
 # Where each phase is counted.
 _PART: dict[Phase, str] = {
@@ -169,6 +169,10 @@ class StepClock:
         self._gc.stop()
         self._read()
 
+    def synchronize(self) -> None:
+        """Wait until the device has done all it was given."""
+        self._clock.synchronize()
+
     def abandon(self) -> None:
         """Give up an open step and window after an error; the garbage collector is as before."""
         self._marks, self._phase, self._exposed = [], None, None
@@ -195,6 +199,21 @@ class StepClock:
         return summarize(
             self.steps(), global_batch=global_batch, clock=self._clock.name, wall_s=self._wall_s
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The steps and the windows so far as plain values; between two windows."""
+        return {"steps": [asdict(step) for step in self.steps()], "wall_s": self._wall_s}
+
+    def load_state_dict(self, state: dict[str, Any], *, measured: bool = True) -> None:
+        """Go on behind the steps of an earlier process.
+
+        Args:
+            state: what its `state_dict` returned.
+            measured: False to keep its steps and to forget its windows.
+        """
+        steps = [from_plain(StepTime, step, "steps") for step in state["steps"]]
+        self._steps = [replace(step, measured=step.measured and measured) for step in steps]
+        self._wall_s = state["wall_s"] if measured else 0.0
 
     def _follow(self, name: Phase) -> None:
         assert self._communication is not None

@@ -35,7 +35,7 @@ class Ema:
             return
         share = 1 - self.decay
         if isinstance(skipped, Tensor):
-            shares = [torch.where(skipped, 0.0, share)] * len(self.average)
+            shares = [(~skipped).float() * share] * len(self.average)
             torch._foreach_lerp_(self.average, self._full_weights(), shares)
         elif self._short:
             torch._foreach_mul_(self.average, self.decay)

@@ -152,13 +152,14 @@ class TrainStep:
             global_weight = sum(weights)
             if self._group is not None:
                 self.observer.phase("communication")
-                shared = torch.as_tensor(global_weight, device=self.device).clone()
+                # Filled on the device: a copy of a host's number would wait for all earlier work.
+                shared = torch.zeros((), dtype=torch.float64, device=self.device) + global_weight
                 dist.all_reduce(shared, group=self._group)
                 global_weight = shared
         if isinstance(global_weight, Tensor):
             weight = global_weight.to(self.device, torch.float32, non_blocking=True)
             # A batch without any unit, such as one of padding alone, has loss 0, not 0 / 0.
-            return torch.where(weight > 0, 1 / weight, 0.0)
+            return (weight > 0) / weight.clamp(min=torch.finfo(torch.float32).tiny)
         if global_weight <= 0:
             raise ValueError(f"the global batch has weight {global_weight}")
         return 1 / global_weight

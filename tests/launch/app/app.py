@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import hydra
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
@@ -136,7 +137,20 @@ class Application:
 
 task.sweeper_application = Application()
 
+
+def count_compositions() -> list[None]:
+    compose, calls = ConfigLoaderImpl.load_sweep_config, []
+
+    def counted(self, *args, **kwargs):
+        calls.append(None)
+        return compose(self, *args, **kwargs)
+
+    ConfigLoaderImpl.load_sweep_config = counted
+    return calls
+
+
 if __name__ == "__main__":
+    compositions = count_compositions()
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         hydra.main(version_base="1.3", config_path=str(HERE), config_name="config")(task)()
@@ -149,4 +163,4 @@ if __name__ == "__main__":
     except Cancelled:
         sys.exit(130)
     finally:
-        print("torch imported:", "torch" in sys.modules)
+        print("torch imported:", "torch" in sys.modules, "compositions:", len(compositions))

@@ -1,0 +1,87 @@
+"""Memory that lies idle, and figures that one should not lean on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analysis.advice.advice import Advice, limited, named, percent, rate, run_id, size
+from analysis.advice.limits import limits
+from analysis.advice.neighbours import neighbours, settings
+from analysis.advice.utilization import larger_batches
+from analysis.evidence import used_bytes
+from analysis.study import Study
+
+HEADROOM = "memory left over"
+STEADINESS = "unsteady step time"
+
+# A run that holds less than this share of its limit has room for a larger batch.
+FULL = 0.8
+
+# Gain in throughput that is worth a change.
+GAIN = 0.05
+
+
+def headroom(study: Study) -> list[Advice]:
+    """Runs with memory to spare, where a larger batch that also completed is faster."""
+    used, limit = used_bytes(study), limits(study)
+    used = np.where(np.isnan(used), study.mean("peak_bytes"), used)
+    speed = study.mean("time.samples_per_s")
+    done = study.configurations["completed"].to_numpy() > 0
+    found = []
+    for row in np.flatnonzero(done & (used < FULL * limit)).tolist():
+        for other, _, gain in larger_batches(study, row)[:1]:
+            if gain < GAIN:
+                continue
+            near = next(n for n in neighbours(study, row) if n.row == other)
+            line = (
+                f"{named(study, row)}: {size(used[row])} of {size(limit[row])}, "
+                f"{rate(speed[row])}; {settings(study, near)}: {size(used[other])}, "
+                f"{rate(speed[other])}, {percent(gain, signed=True)} (run {run_id(study, other)})"
+            )
+            found.append((gain, row, line))
+    if not found:
+        return []
+    found.sort(key=lambda item: -item[0])
+    return [
+        Advice(
+            HEADROOM,
+            f"{len(found)} configurations leave more than {percent(1 - FULL)} of the memory unused and "
+            "are slower than they need be.",
+            "Raise the batch towards the memory limit: the larger batches below completed and are "
+            "faster.",
+            limited([line for _, _, line in found]),
+            tuple(run_id(study, row) for _, row, _ in found),
+        )
+    ]
+
+
+def steadiness(study: Study) -> list[Advice]:
+    """Runs whose step time still changed while it was measured."""
+    runs = study.configurations["run"].to_numpy()
+    done = study.configurations["completed"].to_numpy() > 0
+    unsteady = study.frame["time.steady"].iloc[runs].eq(False).to_numpy(dtype=np.bool_)
+    ratio = study.frame["time.second_half_over_first"].to_numpy(dtype=np.float64)[runs]
+    rows = np.flatnonzero(done & unsteady & ~np.isnan(ratio))
+    if not len(rows):
+        return []
+    off = np.abs(ratio - 1)
+    rows = rows[np.argsort(-off[rows])]
+    lines = [
+        f"{named(study, row)}: the second half of the window took {percent(ratio[row] - 1, signed=True)} "
+        "against the first half"
+        for row in rows.tolist()
+    ]
+    return [
+        Advice(
+            STEADINESS,
+            f"The step time of {len(rows)} configurations was not steady while it was measured.",
+            "Measure longer (measure.warmup_steps, measure.steps), on a machine that does nothing "
+            f"else, or repeat; do not lean on differences below {percent(float(off[rows].max()))} here.",
+            limited(lines),
+            tuple(run_id(study, row) for row in rows.tolist()),
+        )
+    ]
+
+
+def advise(study: Study) -> list[Advice]:
+    return [*headroom(study), *steadiness(study)]

@@ -1,0 +1,152 @@
+"""A device that is not busy: what the parts of the step say about the cause."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.advice.advice import Advice, duration, limited, named, percent, rate, run_id
+from analysis.advice.neighbours import neighbours, settings
+from analysis.axes import Axis
+from analysis.advice.batch_axes import BATCH_AXES, micro_batches
+from analysis.study import Floats, Study
+
+RULE = "low utilisation"
+
+# Percent of the time in which a well used device is busy, at least.
+BUSY = 70.0
+
+# Shares of a step from which a part counts as a cause.
+DATA_WAIT = 0.10
+COMMUNICATION = 0.20
+
+# Gain in throughput from which a batch counts as too small.
+GAIN = 0.10
+
+Mask = npt.NDArray[np.bool_]
+
+
+def share(study: Study, part: str) -> Floats:
+    """For each configuration, the share of a mean step that a part takes."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return study.mean(f"time.parts.{part}_s") / study.mean("time.step_time_mean_s")
+
+
+def _completed(study: Study) -> Mask:
+    return np.asarray(study.configurations["completed"].to_numpy() > 0, dtype=np.bool_)
+
+
+def _host_bound(study: Study) -> Mask:
+    runs = study.configurations["run"].to_numpy()
+    return study.frame["time.host_bound"].iloc[runs].eq(True).to_numpy(dtype=np.bool_)
+
+
+def _busy(study: Study, row: int) -> str:
+    percent = study.mean("utilization.gpu_percent")[row]
+    return f"device busy {percent:.0f} % of the time, " if percent == percent else ""
+
+
+def _by_share(study: Study, part: str, least: float, among: Mask) -> list[tuple[int, str]]:
+    """Rows in which a part takes too much, the worst first, with the figures."""
+    shares, seconds = share(study, part), study.mean(f"time.parts.{part}_s")
+    step = study.mean("time.step_time_mean_s")
+    rows = np.flatnonzero(among & (np.nan_to_num(shares) >= least))
+    rows = rows[np.argsort(-shares[rows])]
+    return [
+        (
+            row,
+            f"{named(study, row)}: {_busy(study, row)}{part.replace('_', ' ')} "
+            f"{duration(seconds[row])} of {duration(step[row])} a step ({percent(shares[row])})",
+        )
+        for row in rows.tolist()
+    ]
+
+
+def larger_batches(study: Study, row: int) -> list[tuple[int, Axis, float]]:
+    """Completed neighbours with a larger micro-batch, and their gain in throughput."""
+    micro, speed = micro_batches(study), study.mean("time.samples_per_s")
+    done = _completed(study)
+    found = []
+    for near in neighbours(study, row):
+        axis = near.axes[0]
+        if axis.name in BATCH_AXES and done[near.row] and micro[near.row] > micro[row]:
+            gain = speed[near.row] / speed[row] - 1
+            if gain == gain:
+                found.append((near.row, axis, float(gain)))
+    return sorted(found, key=lambda item: -item[2])
+
+
+def _small_batches(study: Study, among: Mask) -> list[tuple[int, str]]:
+    speed = study.mean("time.samples_per_s")
+    found = []
+    for row in np.flatnonzero(among).tolist():
+        for other, axis, gain in larger_batches(study, row)[:1]:
+            if gain >= GAIN:
+                near = next(n for n in neighbours(study, row) if n.row == other)
+                line = (
+                    f"{named(study, row)}: {_busy(study, row)}{rate(speed[row])}; "
+                    f"with {settings(study, near)} {rate(speed[other])}, {percent(gain, signed=True)} "
+                    f"(run {run_id(study, other)})"
+                )
+                found.append((gain, row, line))
+    found.sort(key=lambda item: -item[0])
+    return [(row, line) for _, row, line in found]
+
+
+def _advice(study: Study, finding: str, action: str, found: list[tuple[int, str]]) -> list[Advice]:
+    if not found:
+        return []
+    runs = tuple(run_id(study, row) for row, _ in found)
+    return [Advice(RULE, finding, action, limited([line for _, line in found]), runs)]
+
+
+def advise(study: Study) -> list[Advice]:
+    """One piece of advice for each cause.
+
+    Waiting for data and for the host show in the parts of the step; the other causes are looked for
+    only where the device's utilisation was measured and is low.
+    """
+    done = _completed(study)
+    busy = study.mean("utilization.gpu_percent")
+    low = done & (busy < BUSY)
+    unknown = done & np.isnan(busy)
+    waiting = _by_share(study, "data_wait", DATA_WAIT, low | unknown)
+    talking = _by_share(study, "communication", COMMUNICATION, low)
+    bound = np.flatnonzero((low | unknown) & _host_bound(study)).tolist()
+    step, host = study.mean("time.step_time_s"), study.mean("time.host_step_time_s")
+    hosted = [
+        (
+            row,
+            f"{named(study, row)}: {_busy(study, row)}{duration(step[row])} a step by the device's "
+            f"clock, {duration(host[row])} by the host's",
+        )
+        for row in bound
+    ]
+    return [
+        *_advice(
+            study,
+            f"{len(waiting)} configurations wait for data.",
+            "Prepare the data beforehand or load it with more workers; a faster device or lower "
+            "precision cannot help before that.",
+            waiting,
+        ),
+        *_advice(
+            study,
+            f"The host cannot keep the device busy in {len(hosted)} configurations.",
+            "Give the device more to do at a time: a larger batch per device, or compiled code.",
+            hosted,
+        ),
+        *_advice(
+            study,
+            f"{len(talking)} configurations leave the device idle while gradients are exchanged.",
+            "Exchange less often (accumulation) or compute more between exchanges (a larger batch "
+            "per device).",
+            talking,
+        ),
+        *_advice(
+            study,
+            "The batch is too small to fill the device.",
+            "Raise it: the larger batches below are faster.",
+            _small_batches(study, low),
+        ),
+    ]
