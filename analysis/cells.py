@@ -28,7 +28,7 @@ class Cells:
 
     def headers(self) -> list[str]:
         """One line each: `step time (ms)`."""
-        heads = [column.header.replace("\n", " ") for column in self.columns]
+        heads = [c.header.replace("-\n", "").replace("\n", " ") for c in self.columns]
         return [f"{h} ({u})" if u else h for h, u in zip(heads, self.units, strict=True)]
 
 

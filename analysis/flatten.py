@@ -19,7 +19,7 @@ def scalar(value: Any) -> Scalar:
     """A hashable stand-in: scalars as they are, lists and objects as compact JSON text."""
     if type(value) in _SCALARS:
         return value  # type: ignore[no-any-return]  # its type was just looked at
-    return _encode(value)
+    return _encode(value) if value else str(value)  # [] and {} are the most frequent
 
 
 def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, Scalar]:

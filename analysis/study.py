@@ -43,6 +43,16 @@ class Question:
     mix: frozenset[str] = frozenset()
 
 
+def _ranks(values: npt.NDArray[np.object_]) -> Codes:
+    """The place of each value in the order of its axis."""
+    found, distinct = pd.factorize(values, use_na_sentinel=False)
+    shown = [None if pd.isna(v) else v for v in distinct]
+    order = sorted(range(len(shown)), key=lambda i: rank(shown[i]))
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place[found]
+
+
 class Study:
     """Runs and the configurations they are repeats of.
 
@@ -66,7 +76,8 @@ class Study:
         keys = [*(a.column for a in self.axes), *CONTEXT]
         group = combine((codes(frame[key]) for key in keys), len(frame))
         firsts = np.unique(group, return_index=True)[1]
-        order = sorted(firsts, key=lambda row: [rank(frame[key].iat[row]) for key in keys])
+        ranks = [_ranks(frame[key].to_numpy(dtype=object)[firsts]) for key in keys]
+        order = firsts[np.lexsort(ranks[::-1])]
         place = np.empty(len(firsts), dtype=np.int64)
         place[group[order]] = np.arange(len(firsts))
         repeats = np.lexsort((frame["repeat"].to_numpy(), place[group]))

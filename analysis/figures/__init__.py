@@ -34,6 +34,9 @@ _REFERENCE = re.compile(r'(url\(#|href="#)([^")]+)')
 
 def _svg(name: str, drawing: Drawing) -> str:
     """The SVG element alone, the same bytes for the same drawing, with ids of its own."""
+    # Laid out once: savefig would do it twice.
+    drawing.canvas.draw_without_rendering()
+    drawing.canvas.set_layout_engine("none")
     text = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": name}):
         drawing.canvas.savefig(text, format="svg", metadata={"Date": None})

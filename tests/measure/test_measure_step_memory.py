@@ -210,7 +210,7 @@ def test_views_resizes_and_reused_addresses() -> None:
     assert parts.remainder_bytes == 4000
 
 
-def test_autograd_adds_to_a_gradient_in_place_as_in_an_ordinary_step() -> None:
+def test_a_gradient_about_to_be_added_to_the_kept_one_is_a_gradient() -> None:
     model, x = nn.Linear(1000, 1000, bias=False), torch.ones(1, 1000)
     weight = 1000 * 1000 * 4
 
@@ -220,7 +220,7 @@ def test_autograd_adds_to_a_gradient_in_place_as_in_an_ordinary_step() -> None:
         model.zero_grad()
 
     peak, parts = measure_step(step, lambda: {"parameters": list(model.parameters())}, [x])
-    # The kept gradient and the one to be added: a third, their sum, never exists.
+    # Autograd adds in place, as without a measurement: a third, their sum, never exists.
     assert parts.gradients_bytes == 2 * weight
     assert peak == pytest.approx(3 * weight, rel=0.005)
 

@@ -14,7 +14,6 @@ from sweeper.record import (
     read_state,
     write_state,
 )
-from sweeper.snapshot import SNAPSHOT_FILE
 
 SNAPSHOT_FILE = "snapshot.pt"
 EXACT = ("step", "loss", "lr", "grad_norm", "skipped")
@@ -153,7 +152,7 @@ def test_float16_resumes_with_its_loss_scale(make_run: MakeRun) -> None:
 def test_two_ranks_stop_after_the_same_step(
     disturb: str, make_run: MakeRun, whole_of_two: Run
 ) -> None:
-    run = make_run("gpus=2", "train.steps=40")
+    run = make_run("gpus='2'", "train.steps=40")
     assert run.attempt(0, disturb) == [PREEMPTED, PREEMPTED]
     first, second = run.stopped_at(0)
     assert first == second < 40
@@ -164,7 +163,7 @@ def test_two_ranks_stop_after_the_same_step(
 
 @pytest.fixture(scope="module")
 def whole_of_two(make_run: MakeRun) -> Run:
-    run = make_run("gpus=2", "train.steps=40")
+    run = make_run("gpus='2'", "train.steps=40")
     assert run.attempt(0) == [0, 0]
     return run
 

@@ -50,6 +50,19 @@ class SharedTask:
             ) from error
 
 
+class PluginsOnDemand(Plugins):
+    """Looks for Hydra's plugins, which takes a tenth of a second, only if a task asks for one."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("plugin_type_to_subclass_list", "class_name_to_class", "stats"):
+            raise AttributeError(name)
+        self._initialize()
+        return self.__dict__[name]
+
+
 def run_as_rank(
     task_function: TaskFunction, context: HydraContext, config: DictConfig, rank: int
 ) -> JobReturn:
@@ -86,8 +99,7 @@ class RankJob:
         """Raises what the task raised; rank 0 leaves its JobReturn in `return_file`."""
         place = Place.from_environment()
         shared: SharedTask = pickle_load(self.shared_file)
-        # The plugins found ahead are as good as those of the parent, and need no second search.
-        shared.singletons["instances"][Plugins] = Plugins.instance()
+        shared.singletons["instances"][Plugins] = PluginsOnDemand()
         Singleton.set_state(shared.singletons)
         restore(shared.task_function, shared.main_file)
         result = run_as_rank(shared.task_function, shared.context, self.config, place.rank)

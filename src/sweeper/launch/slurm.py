@@ -18,17 +18,19 @@ from sweeper.launch.backend import Ended
 from sweeper.launch.runs import Resources, Run
 from sweeper.launch.settings import Settings
 from sweeper.launch.slurm_cluster import SlurmCluster
-from sweeper.launch.slurm_end import record_of
+from sweeper.launch.slurm_end import read_exits, record_of
 from sweeper.launch.slurm_groups import Element, groups, job_log, submit_group
 from sweeper.launch.slurm_note import SlurmNote
 from sweeper.launch.slurm_states import JobState, SlurmStates, cancel, find_job, look_up
 from sweeper.launch.slurm_task import STOP_FILE, SlurmTask
 from sweeper.launch.supervised import import_path
-from sweeper.record import RECORD_FILE, dump, read_state, write_atomic, write_record
+from sweeper.record import RECORD_FILE, dump, write_atomic, write_record
 
 LOOK_EVERY_S = 0.3
 # A hung rank shows its stacks and ends when its task is told to; after this the job is cancelled.
 STOP_TO_CANCEL_S = 20.0
+# How long the other ranks of a recorded run may take to close down before it counts as ended.
+CLOSE_S = 15.0
 
 
 @dataclass(eq=False)
@@ -39,7 +41,7 @@ class _Job:
     started: bool = False
     stopped: str | None = None  # why we end it
     cancel_at: float | None = None
-    held: str = ""  # why it waits, as last told to the person
+    recorded_at: float | None = None  # when its record was first seen
 
 
 class SlurmBackend:
@@ -185,7 +187,10 @@ class SlurmBackend:
     def _follow_files(self, job: _Job) -> None:
         attempt = job.attempt
         if (attempt.run.run_dir / RECORD_FILE).exists():
-            self._end(job, "exited")
+            job.recorded_at = job.recorded_at or time.monotonic()
+            closed = len(read_exits(attempt.dir)) >= attempt.run.resources.world_size
+            if closed or time.monotonic() - job.recorded_at > CLOSE_S:
+                self._end(job, "exited")
             return
         if (later := attempts(attempt.run.run_dir)) and later[-1] > attempt.number:
             attempt.number = later[-1]
@@ -207,7 +212,9 @@ class SlurmBackend:
             self._skip(job.attempt, f"Slurm can never start it: {state.reason}")
         elif state.is_over:
             self._follow_files(job)  # its last words may just have arrived
-            if job in self._jobs:
+            if job.recorded_at is not None and job in self._jobs:
+                self._end(job, "exited")
+            elif job in self._jobs:
                 log = job_log(Path(job.note.folder), job.id)
                 record = record_of(job.attempt, state, job.stopped, log)
                 write_record(job.attempt.run.run_dir, record)

@@ -46,7 +46,9 @@ def parameters(need: Resources) -> dict[str, Any]:
         more["time"] = math.ceil(need.timeout_min)  # minutes; Slurm has no smaller unit
     # Through srun's tasks, not the batch shell, which would wait for srun before it acts.
     more["signal"] = f"USR2@{asked.get('signal_s', 0)}"
-    more.update({key.replace("_", "-"): value for key, value in (asked.get("sbatch") or {}).items()})
+    more.update(
+        {key.replace("_", "-"): value for key, value in (asked.get("sbatch") or {}).items()}
+    )
     found["additional_parameters"] = more
     return {key: value for key, value in found.items() if value is not None}
 

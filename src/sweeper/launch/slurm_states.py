@@ -20,16 +20,41 @@ ASK_EVERY_S = 3.0
 GONE_AFTER_S = 5.0
 
 OVER = frozenset(
-    "COMPLETED FAILED TIMEOUT CANCELLED NODE_FAIL PREEMPTED OUT_OF_MEMORY BOOT_FAIL DEADLINE "
-    "REVOKED GONE".split()
+    [
+        "COMPLETED",
+        "FAILED",
+        "TIMEOUT",
+        "CANCELLED",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "OUT_OF_MEMORY",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "REVOKED",
+        "GONE",
+    ]
 )
 
 # Reasons of pending jobs that no waiting cures.
 NEVER = frozenset(
-    "PartitionNodeLimit PartitionTimeLimit PartitionConfig BadConstraints InvalidAccount "
-    "InvalidQOS AccountNotAllowed QOSNotAllowed AssocMaxNodePerJobLimit AssocMaxCpuPerJobLimit "
-    "QOSMaxNodePerJobLimit QOSMaxWallDurationPerJobLimit QOSMaxGRESPerJob QOSMaxCpuPerJobLimit "
-    "DependencyNeverSatisfied JobHoldMaxRequeue".split()
+    [
+        "PartitionNodeLimit",
+        "PartitionTimeLimit",
+        "PartitionConfig",
+        "BadConstraints",
+        "InvalidAccount",
+        "InvalidQOS",
+        "AccountNotAllowed",
+        "QOSNotAllowed",
+        "AssocMaxNodePerJobLimit",
+        "AssocMaxCpuPerJobLimit",
+        "QOSMaxNodePerJobLimit",
+        "QOSMaxWallDurationPerJobLimit",
+        "QOSMaxGRESPerJob",
+        "QOSMaxCpuPerJobLimit",
+        "DependencyNeverSatisfied",
+        "JobHoldMaxRequeue",
+    ]
 )
 
 

@@ -65,7 +65,8 @@ class SupervisorProcess:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        self._close = weakref.finalize(self, _close, self._channel, self._process)
+        self._jobs: list[str] = []  # that were started
+        self._close = weakref.finalize(self, _close, self._channel, self._process, self._jobs)
 
     @property
     def can_fork(self) -> bool:
@@ -77,6 +78,8 @@ class SupervisorProcess:
 
     def send(self, **message: Any) -> None:
         """Raises SupervisorError where it has gone."""
+        if message["op"] == "start":
+            self._jobs.append(message["job"])
         try:
             self._channel.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:
@@ -116,8 +119,10 @@ class SupervisorProcess:
         return lines[-1] if lines else f"exit code {self._process.poll()}"
 
 
-def _close(channel: socket.socket, process: subprocess.Popen[bytes]) -> None:
+def _close(channel: socket.socket, process: subprocess.Popen[bytes], jobs: list[str]) -> None:
     channel.close()
+    if not jobs:  # it may still be importing
+        process.terminate()
     # It ends by itself when it reads the end of the channel; wait only to leave no zombie.
     deadline = time.monotonic() + 0.5
     while process.poll() is None and time.monotonic() < deadline:

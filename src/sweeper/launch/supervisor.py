@@ -225,7 +225,9 @@ def main(spec: dict[str, Any]) -> None:
     supervisor.send(event="ready", missing=missing, threads=psutil.Process().num_threads())
     try:
         supervisor.serve()
-        return
     except _Forked as forked:
         rank = forked.spec
+    else:
+        sys.stderr.flush()
+        os._exit(0)  # taking apart what was preloaded would cost most of a second
     rank_process.main(rank)

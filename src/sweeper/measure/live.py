@@ -121,13 +121,9 @@ class LiveBytes(TorchDispatchMode):
         for tensor in _tensors((*args, *kwargs.values())):
             self._meet(tensor, made=False)
         found = len(self._size)  # storages met..found were there before and nobody spoke of them
-        if False and func is _aten.add.Tensor and _accumulates(args):
-            # Autograd adds to a gradient in place, except while a dispatch mode is active. Then a
-            # second gradient would come into being that no ordinary step has.
-            self.tag({"gradients": [args[1]]})
-            out = args[0].add_(args[1])
-        else:
-            out = func(*args, **kwargs)
+        if func is _aten.add_.Tensor and _accumulates(args):
+            self.tag({"gradients": [args[1]]})  # a new gradient, about to be added to the kept one
+        out = func(*args, **kwargs)
         for tensor in _tensors((out,)):
             number = self._meet(tensor, made=True)
             if number is not None and met <= number < found and _in_backward():

@@ -1,0 +1,114 @@
+"""Every run gets what its own config asks for, and a request that cannot be met is reported."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from slurm_sweep import TRAIN, SlurmSweep
+
+from sweeper.record import Status, read_record
+
+SMALL = (
+    "train.steps=6",
+    "measure.warmup_steps=2",
+    "measure.steps=2",
+    "batch.size=8",
+    "evaluate.samples=16",
+    "tracker=none",
+)
+
+
+def test_runs_of_1_4_and_8_gpus_are_three_arrays_on_devices_of_their_own(
+    sweep: SlurmSweep,
+) -> None:
+    process = sweep.start("do=sleep", "seconds=25", "ranks=1,4,8", "seed=3")
+    output, _ = process.communicate(timeout=150)
+    assert process.returncode == 0, output
+    assert [r.status for r in map(read_record, sweep.dir.glob("*/record.json"))] == [
+        Status.COMPLETED
+    ] * 3
+    starts = sweep.starts()
+    assert sorted(start["world_size"] for start in starts) == [1, *[4] * 4, *[8] * 8]
+    devices: dict[str, tuple[str, set[str]]] = {
+        start["SLURM_JOB_ID"]: (start["host"], set(start["CUDA_VISIBLE_DEVICES"].split(",")))
+        for start in starts
+    }
+    assert sorted(len(tokens) for _, tokens in devices.values()) == [1, 4, 8]
+    # Each local rank chooses one of the devices that its job was given.
+    for start in starts:
+        assert start["local_rank"] < len(devices[start["SLURM_JOB_ID"]][1])
+    for host in ("n1", "n2"):
+        held = [token for where, tokens in devices.values() for token in tokens if where == host]
+        assert len(held) == len(set(held))
+    names = sweep.cluster("squeue", "-h", "--states=all", "-o", "%j").split()
+    assert len({name for name in names if name.startswith("sweeper-")}) >= 3
+
+
+def test_elements_of_an_array_run_at_most_so_many_at_a_time(sweep: SlurmSweep) -> None:
+    done = sweep(
+        "do=sleep", "seconds=1", "seed=1,2,3", "hydra.launcher.max_parallel=1",
+        "+hydra.launcher.env.MINE=yes", "hydra.launcher.cpus_per_task=2",
+        "hydra.launcher.constraint=n2", "+hydra.launcher.sbatch.comment=hello",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    spans = sorted(
+        (start["at"], start["at"] + 1.0, start["host"], start["MINE"], start["OMP_NUM_THREADS"])
+        for start in sweep.starts()
+    )
+    assert all(end <= after[0] for (_, end, *_), after in zip(spans, spans[1:], strict=False))
+    assert {span[2:] for span in spans} == {("n2", "yes", "2")}
+    job = sweep.starts()[0]["SLURM_JOB_ID"]
+    assert re.search(r"\bComment=hello\b", sweep.cluster("scontrol", "show", "job", job))
+
+
+def test_more_gpus_than_a_node_has_span_nodes_and_train_the_same(sweep: SlurmSweep) -> None:
+    """Four ranks, two on each of two nodes, against one rank: the same batch, the same losses."""
+    done = sweep(
+        "-m", "hydra/launcher=slurm", "gpus=1,4", "hydra.launcher.gpus_per_node_max=2",
+        "sweep.name=two", "hydra.launcher.order=given", *SMALL, program=TRAIN,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    paths = (sweep.cwd / "sweeps" / "two").glob("*/record.json")
+    records = {record.hardware.world_size: record for record in map(read_record, paths)}
+    assert records[4].hardware.hosts == ["n1", "n2"]
+    assert records[4].hardware.nodes in (None, 2)
+    first, last = records[1].loss, records[4].loss
+    assert last.train_last == pytest.approx(first.train_last, rel=1e-4)
+    assert last.validation_last == pytest.approx(first.validation_last, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("partition=nowhere", "no partition nowhere, only closed, main, urgent"),
+        ("nodes=3", "needs 3 nodes with 1 GPUs and 1 CPUs, partition main has 2"),
+        ("cpus_per_task=100", "needs 1 nodes with 1 GPUs and 100 CPUs, partition main has 0"),
+        ("mem_gib=900", "900 GiB, partition main has 0"),
+        ("constraint=fast", "no node with the features fast"),
+        ("timeout_min=6000", "needs 6000 min, partition main allows 600 min"),
+        ("+sbatch.gres=quantum:1", "sbatch refuses it: Batch job submission failed"),
+        ("+sbatch.nodelist=n7", "sbatch refuses it: Batch job submission failed"),
+    ],
+)
+def test_what_the_cluster_can_never_give_is_said_at_once(
+    sweep: SlurmSweep, option: str, reason: str
+) -> None:
+    plus = "+" if option.startswith("+") else ""
+    done = sweep("do=ok", f"{plus}hydra.launcher.{option.lstrip('+')}", timeout_s=60)
+    record = sweep.records()["ok"]
+    assert record.status is Status.SKIPPED, done.stdout
+    assert record.error is not None
+    assert reason in record.error.message
+    assert not sweep.starts()
+    assert not sweep.cluster("squeue", "-h")
+
+
+def test_a_job_that_slurm_keeps_pending_for_ever_is_taken_back(sweep: SlurmSweep) -> None:
+    # sinfo does not show that nobody may use this partition.
+    done = sweep("do=ok", "hydra.launcher.partition=main", "+hydra.launcher.sbatch.nodes=3")
+    record = sweep.records()["ok"]
+    assert record.status is Status.SKIPPED, done.stdout
+    assert record.error is not None
+    assert "Slurm can never start it: PartitionNodeLimit" in record.error.message
+    assert not sweep.cluster("squeue", "-h")
