@@ -8,7 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis.advice import command as advice
 from analysis.claims import DEFAULT_FILE, read_claims
+from analysis.dashboard import command as dashboard
+from analysis.html import write_page
 from analysis.render import FORMATS, terminal
 from analysis.report import FILE_FORMATS, TABLES_DIR, Report, terminal_width
 from analysis.sources import read
@@ -95,6 +98,8 @@ def _report(options: argparse.Namespace) -> int:
         output = alone / TABLES_DIR if alone.is_dir() else None
     written = report.write(output, options.format) if output is not None else []
     print(text)
+    if output is not None:
+        written.append(write_page(report, output.parent if options.output is None else output))
     for path in written:
         print(path)
     if not written:
@@ -131,6 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     _add_report(commands)
     _add_check(commands)
+    advice.add(commands, _add_sources)
+    dashboard.add(commands)
     options = parser.parse_args(arguments)
     try:
         return int(options.function(options))

@@ -99,13 +99,25 @@ def match(
         agree: what must be equal beside the context, one code per configuration each; None: every
             axis that `values` does not name.
     """
+    if agree is not None or throughout:
+        return _match(study, values, throughout, agree)
+    key = ("match", *values.items())
+    return study.remembered(key, lambda: _match(study, values, throughout, agree))
+
+
+def _match(
+    study: Study,
+    values: Mapping[str, str],
+    throughout: Mapping[str, str] | None,
+    agree: Sequence[Codes] | None,
+) -> Match:
     count = len(study.configurations)
     named = [resolve(study.frame, key) for key in values]
     is_base = np.ones(count, dtype=np.bool_)
     for axis, wanted in zip(named, values.values(), strict=True):
         is_base &= _equals(axis_values(study, axis), wanted)
     rest = list(agree) if agree is not None else others(study, named)
-    context = {name: codes(study.configurations[name]) for name in CONTEXT}
+    context = {name: context_codes(study, name) for name in CONTEXT}
     base = _lookup(combine([*rest, *context.values()], count), is_base)
     if study.question.mix:
         kept = [part for name, part in context.items() if name not in study.question.mix]
@@ -119,7 +131,17 @@ def match(
 def others(study: Study, named: Sequence[Axis]) -> list[Codes]:
     """Codes of every axis that is not one of `named`."""
     columns = {axis.column for axis in named}
-    return [codes(axis_values(study, a)) for a in study.axes if a.column not in columns]
+    return [axis_codes(study, a) for a in study.axes if a.column not in columns]
+
+
+def axis_codes(study: Study, axis: Axis) -> Codes:
+    """`codes` of an axis, for each configuration."""
+    return study.remembered(("codes", axis), lambda: codes(axis_values(study, axis)))
+
+
+def context_codes(study: Study, name: str) -> Codes:
+    """`codes` of the source, machine or software, for each configuration."""
+    return study.remembered(("codes", name), lambda: codes(study.configurations[name]))
 
 
 def axis_values(study: Study, axis: Axis) -> pd.Series[Any]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analysis.axes import codes, combine, resolve
-from analysis.baseline import others
+from analysis.axes import combine, resolve
+from analysis.baseline import context_codes, others
 from analysis.claims import Claim
 from analysis.evidence import RUN_FIGURES, select, used_bytes, values_of
 from analysis.outcome import Outcome, judged, machines, untested
@@ -70,7 +70,7 @@ def trend(study: Study, claim: Claim) -> list[Outcome]:
     named = [resolve(study.frame, claim.along)] if claim.along not in _BATCHES else []
     named += [a for a in study.axes if claim.along in _BATCHES and a.name.startswith("batch.")]
     count = len(study.configurations)
-    context = [codes(study.configurations[name]) for name in CONTEXT]
+    context = [context_codes(study, name) for name in CONTEXT]
     group = combine([*others(study, named), *context], count)
     along = pd.to_numeric(values_of(study, claim.along), errors="coerce").to_numpy(np.float64)
     figure = RUN_FIGURES[claim.metric](study)

@@ -125,8 +125,7 @@ def select(study: Study, conditions: Mapping[str, Any]) -> Mask:
     """
     chosen = np.ones(len(study.configurations), dtype=np.bool_)
     for key, wanted in conditions.items():
-        column = values_of(study, key)
-        meeting = {v: _fits(v, wanted) for v in column.unique()}
-        missing = _fits(None, wanted)
-        chosen &= np.array([meeting.get(v, missing) for v in column], dtype=np.bool_)
+        found, distinct = pd.factorize(values_of(study, key).to_numpy(dtype=object))
+        meeting = [_fits(value, wanted) for value in distinct] + [_fits(None, wanted)]
+        chosen &= np.array(meeting, dtype=np.bool_)[found]  # -1, absent, is the last
     return chosen

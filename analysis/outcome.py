@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from analysis.axes import Codes
+from analysis.axes import Codes, combine
+from analysis.baseline import context_codes
 from analysis.claims import Claim
-from analysis.study import CONTEXT, Study
+from analysis.study import Study
 
 Verdict = Literal["holds", "does not hold", "not tested"]
 
@@ -45,13 +46,14 @@ def untested(claim: Claim, remark: str) -> list[Outcome]:
 
 def machines(study: Study, rows: Codes) -> Iterator[tuple[str, Codes]]:
     """Rows by machine and by source; estimates and imported figures are named as such."""
-    context = study.configurations[list(CONTEXT)].iloc[rows]
-    names = [
-        f"{machine or 'not recorded'}{'' if source == 'measured' else f' ({source})'}"
-        for machine, source in zip(context["machine"], context["source"], strict=True)
-    ]
-    for name in sorted(set(names)):
-        yield name, rows[[n == name for n in names]]
+    group = combine([context_codes(study, name)[rows] for name in ("machine", "source")], len(rows))
+    named = []
+    for number in range(int(group.max(initial=-1)) + 1):
+        here = rows[group == number]
+        first = study.configurations.iloc[int(here[0])]
+        source = "" if first["source"] == "measured" else f" ({first['source']})"
+        named.append((f"{first['machine'] or 'not recorded'}{source}", here))
+    yield from sorted(named, key=lambda pair: pair[0])
 
 
 def within(claim: Claim, value: float) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.axes import Codes
+from analysis.axes import Codes, codes, combine
 from analysis.baseline import Match
 from analysis.frame import as_frame
 from analysis.study import Floats, Study
@@ -48,30 +48,33 @@ def read_losses(run_dir: str) -> dict[int, float]:
     return losses
 
 
-def _dtypes(study: Study) -> list[str]:
-    """For each run, the dtype that limits its losses; float32 where it does not say."""
-    known = study.frame["numerics.compute_dtype"].to_numpy()
-    tf32 = study.frame["numerics.tf32"].to_numpy()
-    names = []
-    for dtype, on in zip(known, tf32, strict=True):
-        name = str(dtype or "float32").removeprefix("torch.")
-        names.append("tf32" if name == "float32" and on is True else name)
-    return names
+def _dtype(dtype: str | None, tf32: bool | None) -> str:
+    """What limits a run's losses; float32 where it does not say."""
+    name = str(dtype or "float32").removeprefix("torch.")
+    return "tf32" if name == "float32" and tf32 is True else name
+
+
+def _limits(first: str, second: str) -> tuple[str, float]:
+    """The coarser dtype and the relative difference that it excuses."""
+    try:
+        dtype = coarser(first, second)
+        return dtype, tolerance_of(dtype)
+    except ValueError:  # a dtype that it does not know
+        return "float32", tolerance_of("float32")
 
 
 def _tolerances(study: Study, own: Codes, base: Codes) -> tuple[list[str], Floats]:
-    """For each pair, the coarser dtype and the relative difference that it excuses."""
-    names = np.array(_dtypes(study), dtype=object)
-    pairs = list(zip(names[own], names[base], strict=True))
-    chosen: dict[tuple[str, str], tuple[str, float]] = {}
-    for pair in set(pairs):
-        try:
-            dtype = coarser(*pair)
-            chosen[pair] = dtype, tolerance_of(dtype)
-        except ValueError:  # a dtype that it does not know
-            chosen[pair] = "float32", tolerance_of("float32")
-    dtypes = [chosen[pair][0] for pair in pairs]
-    return dtypes, np.array([chosen[pair][1] for pair in pairs], dtype=np.float64)
+    """`_limits` of each pair."""
+    names = ("numerics.compute_dtype", "numerics.tf32")
+    known, tf32 = (study.frame[name].to_numpy() for name in names)
+    kind = combine([codes(study.frame[name]) for name in names], len(study.frame))
+    pair = combine([kind[own], kind[base]], len(own))
+    limits = []
+    for i in np.unique(pair, return_index=True)[1].tolist():
+        a, b = own[i], base[i]
+        limits.append(_limits(_dtype(known[a], tf32[a]), _dtype(known[b], tf32[b])))
+    chosen = [limits[p] for p in pair.tolist()]
+    return [name for name, _ in chosen], np.array([t for _, t in chosen], dtype=np.float64)
 
 
 def _record_differences(study: Study, own: Codes, base: Codes) -> Floats:

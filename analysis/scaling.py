@@ -15,7 +15,15 @@ from typing import Literal
 import numpy as np
 
 from analysis.axes import Codes, codes, combine, resolve
-from analysis.baseline import Match, axis_values, change, match, others
+from analysis.baseline import (
+    Match,
+    axis_codes,
+    axis_values,
+    change,
+    context_codes,
+    match,
+    others,
+)
 from analysis.study import CONTEXT, Floats, Study
 
 Scaling = Literal["strong", "weak"]
@@ -51,6 +59,10 @@ class Curves:
 
 def curves(study: Study, kind: Scaling) -> Curves:
     """Find the curves and the speed-up on them."""
+    return study.remembered(("curves", kind), lambda: _curves(study, kind))
+
+
+def _curves(study: Study, kind: Scaling) -> Curves:
     count = len(study.configurations)
     gpus = resolve(study.frame, "gpus")
     number = np.array([float(v or 1) for v in axis_values(study, gpus)], dtype=np.float64)
@@ -59,9 +71,9 @@ def curves(study: Study, kind: Scaling) -> Curves:
     named = [gpus, *(axis for axis in study.axes if axis.name in _BATCH)]
     agree = [*others(study, named), codes(fixed)]
     found = match(study, {"gpus": "1"}, agree=agree)
-    context = [codes(study.configurations[name]) for name in CONTEXT]
+    context = [context_codes(study, name) for name in CONTEXT]
     group = combine([*agree, *context], count)
-    on_curve = combine([group, codes(axis_values(study, gpus))], count)
+    on_curve = combine([group, axis_codes(study, gpus)], count)
     sizes = np.bincount(group[np.unique(on_curve, return_index=True)[1]], minlength=count)
     curve = np.where((sizes[group] > 1) & batch.notna().to_numpy(), group, -1)
     speed_up = change(study, found, "time.samples_per_s") + 1.0

@@ -9,10 +9,10 @@ Repeats
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ from analysis.frame import as_frame
 from analysis.load import Loaded
 
 Floats = npt.NDArray[np.float64]
+
+T = TypeVar("T")
 
 # What must agree before two runs are compared, beside every axis that is not the one compared.
 CONTEXT = ("source", "machine", "software")
@@ -85,6 +87,14 @@ class Study:
         self.configuration: Codes = place[group][repeats]
         self.unit = self._units()
         self.configurations = self._summary()
+        self._memo: dict[Hashable, Any] = {}
+
+    def remembered(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What `compute` gives, computed once for each key."""
+        if key not in self._memo:
+            self._memo[key] = compute()
+        found: T = self._memo[key]
+        return found
 
     def _units(self) -> Codes:
         """Seed and repeat; the n-th sweep that has both makes an n-th unit of them."""
@@ -163,6 +173,9 @@ class Study:
 
     def labels(self) -> list[str]:
         """For each configuration, `precision=amp ckpt=on`."""
+        return self.remembered("labels", self._labels)
+
+    def _labels(self) -> list[str]:
         if not self.axes:
             return [str(v) for v in self.frame["variant"].iloc[self.configurations["run"]]]
         parts = []

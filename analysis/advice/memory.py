@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.advice.advice import Advice, duration, limited, named, rate, run_id, size
-from analysis.advice.neighbours import Neighbour, cost_in_time, neighbours, settings
 from analysis.advice.limits import limits
+from analysis.advice.neighbours import Neighbour, cost_in_time, neighbours, settings
 from analysis.study import Study
 
 RULE = "out of memory"
@@ -30,7 +30,9 @@ def _line(study: Study, near: Neighbour, row: int) -> str:
     told += [rate(speed)] if speed == speed else []
     figures = ", ".join(told) or "it completed"
     where = run_id(study, near.row)
-    return f"{settings(study, near)} fits: {figures} (run {where}); {cost_in_time(study, near, row)}"
+    return (
+        f"{settings(study, near)} fits: {figures} (run {where}); {cost_in_time(study, near, row)}"
+    )
 
 
 def _advise(study: Study, row: int, limit: float) -> Advice:
@@ -54,7 +56,9 @@ def _advise(study: Study, row: int, limit: float) -> Advice:
     if limit == limit:
         own += f"; limit {size(limit)}"
     lines = [own, *(_line(study, n, row) for n in (fitting or far))]
-    lines += [f"{settings(study, n)} does not fit either (run {run_id(study, n.row)})" for n in failing]
+    lines += [
+        f"{settings(study, n)} does not fit either (run {run_id(study, n.row)})" for n in failing
+    ]
     if fitting:
         options = ", or ".join(settings(study, n) for n in fitting[:4])
         action = f"Change one setting: {options}. The first keeps the most throughput."

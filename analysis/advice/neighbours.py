@@ -13,7 +13,7 @@ from analysis.study import Study
 
 
 class Neighbour(NamedTuple):
-    """Another configuration on the same machine, or an estimate, and the axes in which it differs."""
+    """Another configuration on the same machine, or an estimate, and where it differs."""
 
     row: int
     axes: tuple[Axis, ...]

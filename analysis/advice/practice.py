@@ -6,7 +6,7 @@ import numpy as np
 
 from analysis.advice.advice import Advice, limited, named, percent, rate, run_id, size
 from analysis.advice.limits import limits
-from analysis.advice.neighbours import neighbours, settings
+from analysis.advice.neighbours import settings
 from analysis.advice.utilization import larger_batches
 from analysis.evidence import used_bytes
 from analysis.study import Study
@@ -29,13 +29,13 @@ def headroom(study: Study) -> list[Advice]:
     done = study.configurations["completed"].to_numpy() > 0
     found = []
     for row in np.flatnonzero(done & (used < FULL * limit)).tolist():
-        for other, _, gain in larger_batches(study, row)[:1]:
+        for near, gain in larger_batches(study, row)[:1]:
             if gain < GAIN:
                 continue
-            near = next(n for n in neighbours(study, row) if n.row == other)
+            other = near.row
             line = (
                 f"{named(study, row)}: {size(used[row])} of {size(limit[row])}, "
-                f"{rate(speed[row])}; {settings(study, near)}: {size(used[other])}, "
+                f"{rate(speed[row])}; with {settings(study, near)} {size(used[other])}, "
                 f"{rate(speed[other])}, {percent(gain, signed=True)} (run {run_id(study, other)})"
             )
             found.append((gain, row, line))
@@ -45,8 +45,8 @@ def headroom(study: Study) -> list[Advice]:
     return [
         Advice(
             HEADROOM,
-            f"{len(found)} configurations leave more than {percent(1 - FULL)} of the memory unused and "
-            "are slower than they need be.",
+            f"{len(found)} configurations leave more than {percent(1 - FULL)} of the memory "
+            "unused and are slower than they need be.",
             "Raise the batch towards the memory limit: the larger batches below completed and are "
             "faster.",
             limited([line for _, _, line in found]),
@@ -67,8 +67,8 @@ def steadiness(study: Study) -> list[Advice]:
     off = np.abs(ratio - 1)
     rows = rows[np.argsort(-off[rows])]
     lines = [
-        f"{named(study, row)}: the second half of the window took {percent(ratio[row] - 1, signed=True)} "
-        "against the first half"
+        f"{named(study, row)}: step time {percent(ratio[row] - 1, signed=True)} in the second half "
+        "of the window against the first"
         for row in rows.tolist()
     ]
     return [
@@ -76,7 +76,7 @@ def steadiness(study: Study) -> list[Advice]:
             STEADINESS,
             f"The step time of {len(rows)} configurations was not steady while it was measured.",
             "Measure longer (measure.warmup_steps, measure.steps), on a machine that does nothing "
-            f"else, or repeat; do not lean on differences below {percent(float(off[rows].max()))} here.",
+            f"else, or repeat; differences below {percent(float(off[rows].max()))} mean nothing here.",
             limited(lines),
             tuple(run_id(study, row) for row in rows.tolist()),
         )

@@ -18,8 +18,8 @@ _ACTIONS = {
     "waiting for data": "Give each GPU its own share of prepared data, or more loading workers.",
     "forward and backward (too small a batch per GPU)": "Raise the global batch, so that each GPU "
     "keeps enough to do: what one GPU computes did not shrink with its share.",
-    "forward and backward (slower on each GPU)": "Look for what the GPUs share (power, cores, memory "
-    "bandwidth): each computes slower than one alone.",
+    "forward and backward (slower on each GPU)": "Look for what the GPUs share (power, cores, "
+    "memory bandwidth): each computes slower than one alone.",
     "optimizer (not split over GPUs)": "Shard the optimizer over the GPUs: each one updates all "
     "parameters.",
     "rest of the step": "Look at what the step does outside of its parts: it does not shrink.",
@@ -99,8 +99,8 @@ def advise(study: Study) -> list[Advice]:
         advice.append(
             Advice(
                 RULE,
-                f"{len(items)} configurations on {' or '.join(gpus)} GPUs scale poorly, most of all "
-                f"through {name}.",
+                f"{len(items)} configurations on {' or '.join(gpus)} GPUs scale poorly, most of "
+                f"all through {name}.",
                 _ACTIONS.get(name, "Look at that part of the step first."),
                 limited([line for _, _, line in items]),
                 tuple(dict.fromkeys(run_id(study, row) for _, row, _ in items)),

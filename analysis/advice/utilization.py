@@ -6,9 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.advice.advice import Advice, duration, limited, named, percent, rate, run_id
-from analysis.advice.neighbours import neighbours, settings
-from analysis.axes import Axis
 from analysis.advice.batch_axes import BATCH_AXES, micro_batches
+from analysis.advice.neighbours import Neighbour, neighbours, settings
 from analysis.study import Floats, Study
 
 RULE = "low utilisation"
@@ -62,7 +61,7 @@ def _by_share(study: Study, part: str, least: float, among: Mask) -> list[tuple[
     ]
 
 
-def larger_batches(study: Study, row: int) -> list[tuple[int, Axis, float]]:
+def larger_batches(study: Study, row: int) -> list[tuple[Neighbour, float]]:
     """Completed neighbours with a larger micro-batch, and their gain in throughput."""
     micro, speed = micro_batches(study), study.mean("time.samples_per_s")
     done = _completed(study)
@@ -72,21 +71,20 @@ def larger_batches(study: Study, row: int) -> list[tuple[int, Axis, float]]:
         if axis.name in BATCH_AXES and done[near.row] and micro[near.row] > micro[row]:
             gain = speed[near.row] / speed[row] - 1
             if gain == gain:
-                found.append((near.row, axis, float(gain)))
-    return sorted(found, key=lambda item: -item[2])
+                found.append((near, float(gain)))
+    return sorted(found, key=lambda item: -item[1])
 
 
 def _small_batches(study: Study, among: Mask) -> list[tuple[int, str]]:
     speed = study.mean("time.samples_per_s")
     found = []
     for row in np.flatnonzero(among).tolist():
-        for other, axis, gain in larger_batches(study, row)[:1]:
+        for near, gain in larger_batches(study, row)[:1]:
             if gain >= GAIN:
-                near = next(n for n in neighbours(study, row) if n.row == other)
                 line = (
-                    f"{named(study, row)}: {_busy(study, row)}{rate(speed[row])}; "
-                    f"with {settings(study, near)} {rate(speed[other])}, {percent(gain, signed=True)} "
-                    f"(run {run_id(study, other)})"
+                    f"{named(study, row)}: {_busy(study, row)}{rate(speed[row])}; with "
+                    f"{settings(study, near)} {rate(speed[near.row])}, "
+                    f"{percent(gain, signed=True)} (run {run_id(study, near.row)})"
                 )
                 found.append((gain, row, line))
     found.sort(key=lambda item: -item[0])

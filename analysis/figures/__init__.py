@@ -1,7 +1,7 @@
 """All figures, in the order in which a report shows them.
 
-A figure is a function from a study to a drawing, in a file of its own; where the runs cannot give it,
-it raises `NothingToDrawError` with the reason. Importing this package imports matplotlib.
+A figure is a function from a study to a drawing, in a file of its own; where the runs cannot give
+it, it raises `NothingToDrawError` with the reason. Importing this package imports matplotlib.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def draw_all(study: Study) -> list[Figure | Omitted]:
 
 
 def save(name: str, study: Study, path: Path) -> bool:
-    """Write one figure in the format of the path's ending (png, pdf, svg); False: nothing to draw."""
+    """Write one figure in the format of the path's ending; False where there is nothing to draw."""
     try:
         with style.in_style():
             FIGURES[name].build(study).canvas.savefig(path, dpi=160)

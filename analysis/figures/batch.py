@@ -40,9 +40,7 @@ def lines(study: Study) -> list[list[int]]:
     return found
 
 
-def _line(
-    axes: Axes, study: Study, rows: list[int], name: str, number: int, scale: Scale
-) -> None:
+def _line(axes: Axes, study: Study, rows: list[int], name: str, number: int, scale: Scale) -> None:
     micro, peak = micro_batches(study), study.mean("peak_bytes") / scale.divisor
     status = study.configurations["status"].to_numpy()
     done = [r for r in rows if status[r] == "completed" and peak[r] == peak[r]]

@@ -36,9 +36,8 @@ def short_labels(
             continue
         prefix = "" if axis.name in _PLAIN else f"{axis.name}="
         parts.append(["" if pd.isna(v) else f"{prefix}{plain(text(v))}" for v in values])
-    for name in CONTEXT if context else ():
-        if shown[name].nunique(dropna=False) > 1:
-            parts.append(["" if pd.isna(v) else plain(text(v)) for v in shown[name]])
+    differing = [c for c in CONTEXT if context and shown[c].nunique(dropna=False) > 1]
+    parts += [["" if pd.isna(v) else plain(text(v)) for v in shown[c]] for c in differing]
     if not parts:
         labels = study.labels()
         return [plain(labels[row]) for row in rows]
@@ -56,7 +55,9 @@ def common_label(labels: Sequence[str]) -> str:
 
 def machine(study: Study, rows: Sequence[int]) -> str:
     """`Machine: CPU AMD EPYC (2 cores).`"""
-    found = [m for m in pd.unique(study.configurations["machine"].iloc[list(rows)]) if isinstance(m, str)]
+    found = [
+        m for m in pd.unique(study.configurations["machine"].iloc[list(rows)]) if isinstance(m, str)
+    ]
     if not found:
         return "Machine: not recorded."
     return f"Machine{'s' if len(found) > 1 else ''}: {names([plain(m) for m in found])}."

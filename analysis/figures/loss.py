@@ -48,7 +48,9 @@ def read_curves(study: Study) -> list[Curve]:
         finite = series[["step", "loss"]].dropna()
         finite = finite[np.isfinite(finite["loss"])]
         if len(finite) > 1:
-            curves.append(Curve(row, finite["step"].to_numpy(float), finite["loss"].to_numpy(float)))
+            curves.append(
+                Curve(row, finite["step"].to_numpy(float), finite["loss"].to_numpy(float))
+            )
     return curves
 
 
@@ -132,7 +134,10 @@ def build(study: Study) -> Drawing:
     shown = min(len(apart), style.MOST_LINES)
     height = 3.1 + (2.3 + 0.1 * shown if found else 0)
     canvas, grid = style.canvas(
-        height, rows=2 if found else 1, squeeze=False, sharex=True,
+        height,
+        rows=2 if found else 1,
+        squeeze=False,
+        sharex=True,
         height_ratios=[1.25, 1] if found else [1],
     )
     _upper(grid[0, 0], groups, labels)

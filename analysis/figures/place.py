@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, cast
@@ -24,16 +25,14 @@ def _side(angle: float) -> tuple[str, str, tuple[float, float]]:
     horizontal, near_x = (
         ("left", 0.0) if x > 0.3 else ("right", 1.0) if x < -0.3 else ("center", 0.5)
     )
-    vertical, near_y = (
-        ("bottom", 0.0) if y > 0.3 else ("top", 1.0) if y < -0.3 else ("center", 0.5)
-    )
+    vertical, near_y = ("bottom", 0.0) if y > 0.3 else ("top", 1.0) if y < -0.3 else ("center", 0.5)
     return horizontal, vertical, (near_x, near_y)
 
 
 def _along(corners: Sequence[Pixel], spacing: float) -> list[Pixel]:
     """Pixels along a line, no farther apart than `spacing`."""
     found: list[Pixel] = []
-    for (x0, y0), (x1, y1) in zip(corners[:-1], corners[1:], strict=True):
+    for (x0, y0), (x1, y1) in itertools.pairwise(corners):
         count = max(2, math.ceil(math.hypot(x1 - x0, y1 - y0) / spacing))
         xs, ys = np.linspace(x0, x1, count), np.linspace(y0, y1, count)
         found += zip(xs.tolist(), ys.tolist(), strict=True)

@@ -1,7 +1,7 @@
 """How all figures look: legible in print, and told apart without colour.
 
-Colours are those of Okabe and Ito, Color Universal Design (2008); beside them every line has a marker
-and a dash pattern of its own, every bar a hatch.
+Colours are those of Okabe and Ito, Color Universal Design (2008); beside them every line has a
+marker and a dash pattern of its own, every bar a hatch.
 """
 
 from __future__ import annotations

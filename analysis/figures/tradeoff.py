@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
@@ -82,7 +84,12 @@ def _panel(axes: Axes, study: Study, rows: Codes, scale: Scale) -> npt.NDArray[n
     name, kinds = _kinds(study, rows)
     for number, kind in enumerate(dict.fromkeys(kinds)):
         mine = np.array([k == kind for k in kinds])
-        look = {"marker": style.MARKERS[number], "s": 42.0, "zorder": 3.0, "linewidths": 1.3}
+        look: dict[str, Any] = {
+            "marker": style.MARKERS[number],
+            "s": 42.0,
+            "zorder": 3.0,
+            "linewidths": 1.3,
+        }
         colour = style.COLORS[number]
         label = f"{name}={kind}" if name else None
         filled = label if (mine & on).any() else None
@@ -160,7 +167,7 @@ def build(study: Study) -> Drawing:
         panels.append((axes, rows, on, scale))
     canvas.draw_without_rendering()
     canvas.set_layout_engine("none")
-    nameless = sum(_label_front(*panel[:1], study, *panel[1:]) for panel in panels)
+    nameless = sum(_label_front(axes, study, *rest) for axes, *rest in panels)
     every = np.concatenate(shown).tolist()
     labels = study.labels()
     best = [plain(labels[i]) for _, rows, on, _ in panels for i in rows[on].tolist()]

@@ -1,7 +1,7 @@
 """Utilisation over time, of the runs that left samples.
 
-A run leaves samples as `utilization.csv` in its directory: `elapsed_s`, and `gpu_percent`, the share
-of time in which the device was busy.
+A run leaves samples as `utilization.csv` in its directory: `elapsed_s`, and `gpu_percent`, the
+share of time in which the device was busy.
 """
 
 from __future__ import annotations

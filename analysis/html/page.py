@@ -50,7 +50,7 @@ def _table(table: Table) -> Markup:
         note = f"The first {MOST_ROWS:,} of {count:,} rows; {table.name}.csv holds all of them."
         table = replace(table, frame=table.frame.head(MOST_ROWS), notes=(*table.notes, note))
     fragment = html_fragment(replace(table, name=f"table-{table.name}"))
-    return Markup(fragment)  # noqa: S704  # escaped by html_fragment
+    return Markup(fragment)  # escaped by html_fragment
 
 
 def _title(study: Study) -> str:
@@ -78,7 +78,9 @@ def _context(report: Report) -> dict[str, Any]:
         "title": _title(study),
         "what": findings.what_was_run(study) if some else "There are no runs.",
         "times": _times(study),
-        "facts": [facts.outcome(study), facts.machine(study), facts.software(study)] if some else [],
+        "facts": [facts.outcome(study), facts.machine(study), facts.software(study)]
+        if some
+        else [],
         "baseline": facts.baseline(match) if match else "Baseline: none.",
         "baseline_label": label(dict(match.values)) if match else "",
         "findings": findings.summarize(study),
@@ -93,9 +95,9 @@ def _context(report: Report) -> dict[str, Any]:
         "stopped": listings.stopped_runs(study) if some else [],
         "stopped_count": int((~study.completed).sum()) if some else 0,
         "environment": listings.environment(study),
-        "css": Markup((_HERE / "page.css").read_text("utf-8")),  # noqa: S704  # our own file
-        "script": Markup((_HERE / "page.js").read_text("utf-8")),  # noqa: S704  # our own file
-        "svg": lambda figure: Markup(figure.svg),  # noqa: S704  # matplotlib escapes its texts
+        "css": Markup((_HERE / "page.css").read_text("utf-8")),  # our own file
+        "script": Markup((_HERE / "page.js").read_text("utf-8")),  # our own file
+        "svg": lambda figure: Markup(figure.svg),  # matplotlib escapes its texts
     }
 
 

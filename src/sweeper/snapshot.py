@@ -10,6 +10,7 @@ import contextlib
 import os
 import pickle
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -23,7 +24,15 @@ SCHEMA_VERSION = 1
 _KIND = "sweeper snapshot"
 
 # What torch.load raises on a file that is truncated, damaged, or something else altogether.
-_UNREADABLE = (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError)
+_UNREADABLE = (
+    OSError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    KeyError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+)
 
 
 class SnapshotError(Exception):
@@ -80,6 +89,7 @@ class Snapshot:
         if not path.exists():
             return None
         try:
+            _check_sums(path)
             content = torch.load(path, map_location="cpu", weights_only=True)
         except _UNREADABLE as error:
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -112,6 +122,14 @@ class Snapshot:
         if saved != here:
             changed = sorted(n for n in saved | here if saved.get(n) != here.get(n))
             raise SnapshotError(f"the model's code has changed since: {', '.join(changed[:3])}")
+
+
+def _check_sums(path: Path) -> None:
+    """torch writes a checksum of every part, and does not look at them when it reads."""
+    with zipfile.ZipFile(path) as archive:
+        bad = archive.testzip()
+    if bad is not None:
+        raise zipfile.BadZipFile(f"the checksum of {bad} is wrong")
 
 
 def remove(run_dir: Path) -> None:

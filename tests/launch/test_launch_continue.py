@@ -36,7 +36,7 @@ def test_ctrl_c_twice_does_not_wait(sweep: Sweep) -> None:
     process.send_signal(signal.SIGINT)
     time.sleep(0.6)  # one signal, not a repeated one
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=10)
+    output, _ = process.communicate(timeout=15)
     assert process.returncode == 130, output
     sweep.assert_nothing_left()
     assert next(iter(sweep.records().values())).status is Status.CANCELLED
@@ -61,34 +61,41 @@ def test_only_what_did_not_complete_is_run_again(sweep: Sweep) -> None:
 
 def test_runs_outlive_the_command_and_the_next_one_adopts_them(sweep: Sweep) -> None:
     gpus = {"CUDA_VISIBLE_DEVICES": "0,1"}
-    arguments = ("-m", "do=sleep", "seconds=5", "seed=1,2,3")
-    process = sweep.start(*arguments, **gpus)
+    arguments = ("-m", "do=wait", "seed=1,2,3")
+    first = sweep.start(*arguments, **gpus)
     wait_until(lambda: len(sweep.starts()) == 2)
-    process.kill()
-    process.communicate()
-    done = sweep(*arguments, **gpus)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.count("is still running; following it") == 2
+    first.kill()
+    first.communicate()
+    second = sweep.start(*arguments, **gpus)
+    assert second.stdout is not None
+    lines = [second.stdout.readline() for _ in range(3)]
+    assert sum("is still running; following it" in line for line in lines) == 2, lines
+    (sweep.cwd / "go").touch()
+    output, _ = second.communicate(timeout=60)
+    assert second.returncode == 0, output
     assert len(sweep.starts()) == 3
     assert [record.status for record in sweep.records().values()] == [Status.COMPLETED] * 3
     # The third had to wait for a GPU of the adopted ones, and got that one.
-    records = {variant[9:15]: record for variant, record in sweep.records().items()}
-    begun = _note(sweep, "do=sleep+seed=3+ranks=1", "started_at")
+    records = {variant[8:14]: record for variant, record in sweep.records().items()}
+    begun = _note(sweep, "do=wait+seed=3+ranks=1", "started_at")
     assert min(records[f"seed={n}"].finished_at or "" for n in (1, 2)) < begun
-    tokens = [record.hardware.visible_devices for record in records.values()]
-    assert sorted(tokens[:2]) == ["0", "1"]
+    tokens = [records[f"seed={n}"].hardware.visible_devices for n in (1, 2)]
+    assert tokens == ["0", "1"]
     sweep.assert_nothing_left()
 
 
 def test_a_run_that_died_with_its_command_is_recorded_and_run_again(sweep: Sweep) -> None:
-    process = sweep.start("do=sleep", "seconds=1.5", "ranks=2")
+    process = sweep.start("do=wait", "ranks=2", "others=wait")
     wait_until(lambda: len(sweep.starts()) == 2)
     process.kill()
     process.communicate()
-    for start in sweep.starts():
-        wait_until(lambda pid=start["pid"]: _kill(sweep, pid))
+    ranks = {start["pid"] for start in sweep.starts()}
+    for found in sweep.processes():
+        if found.pid in ranks:
+            found.kill()
     sweep.assert_nothing_left()
-    done = sweep("do=sleep", "seconds=1.5", "ranks=2")
+    (sweep.cwd / "go").touch()
+    done = sweep("do=wait", "ranks=2", "others=wait")
     assert done.returncode == 0, done.stdout
     (run_dir,) = sweep.run_dirs().values()
     assert read_record(run_dir / RECORD_FILE).attempt == 1
@@ -101,13 +108,6 @@ def test_a_run_that_died_with_its_command_is_recorded_and_run_again(sweep: Sweep
 def _note(sweep: Sweep, variant: str, key: str) -> str:
     notes = json.loads((sweep.run_dirs()[variant] / "attempt0" / "ranks.json").read_text())
     return str(notes[key])
-
-
-def _kill(sweep: Sweep, pid: object) -> bool:
-    for process in sweep.processes():
-        if process.pid == pid:
-            process.kill()
-    return True
 
 
 def test_two_commands_on_one_sweep_are_refused(sweep: Sweep) -> None:
@@ -123,12 +123,13 @@ def test_two_commands_on_one_sweep_are_refused(sweep: Sweep) -> None:
 
 
 def test_the_sweep_survives_the_process_that_starts_its_ranks(sweep: Sweep) -> None:
-    arguments = ("-m", "do=sleep", "seconds=2", "seed=1,2,3", *TWO_AT_A_TIME)
-    process = sweep.start(*arguments)
+    process = sweep.start("-m", "do=wait", "seed=1,2,3", *TWO_AT_A_TIME)
     wait_until(lambda: len(sweep.starts()) == 2)
     ranks = {start["pid"] for start in sweep.starts()}
     (supervisor,) = [p for p in sweep.processes() if p.pid not in {process.pid, *ranks}]
     supervisor.kill()
+    supervisor.wait(10)
+    (sweep.cwd / "go").touch()
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     assert output.count("the rest starts cold") == 1

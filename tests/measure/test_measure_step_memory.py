@@ -155,6 +155,13 @@ def test_the_peak_is_the_allocators(case: str) -> None:
     assert parts.remainder_bytes >= 0
 
 
+def test_under_a_profiler_of_the_users_own_live_storages_are_counted() -> None:
+    training = Training(perceptron(), torch.randn(4096, 100))
+    with profile(profile_memory=True):
+        peak, parts = training.measure()
+    assert peak == total(parts) == pytest.approx(training.measure()[0], abs=64)
+
+
 def test_two_measurements_agree_to_the_byte() -> None:
     training = CASES["checkpointed"]()
     assert training.measure() == training.measure()

@@ -26,6 +26,7 @@ ROOT = HERE.parent.parent
 
 # Everything that a snapshot must hold is in play: momentum, average, schedule, clipping, dropout.
 OVERRIDES = (
+    "model.depth=1",
     "train.steps=10",
     "train.ema_decay=0.9",
     "train.max_grad_norm=1.0",

@@ -30,9 +30,9 @@ def assert_as_uninterrupted(run: Run, whole: Run) -> None:
     assert not (run.dir / SNAPSHOT_FILE).exists()
 
 
-def test_a_run_interrupted_at_step_5_ends_as_the_uninterrupted_one(
-    make_run: MakeRun, whole: Run
-) -> None:
+@pytest.fixture(scope="module")
+def interrupted(make_run: MakeRun) -> Run:
+    """Stopped at step 5, then gone on."""
     run = make_run()
     assert run.attempt(0, "0:step5:signal") == [PREEMPTED]
     assert run.stopped_at(0) == [5]
@@ -41,9 +41,14 @@ def test_a_run_interrupted_at_step_5_ends_as_the_uninterrupted_one(
     state = read_state(run.dir)
     assert state is not None
     assert state.state == "queued"
-
     assert run.attempt(1) == [0]
+    return run
 
+
+def test_a_run_interrupted_at_step_5_ends_as_the_uninterrupted_one(
+    interrupted: Run, whole: Run
+) -> None:
+    run = interrupted
     assert_as_uninterrupted(run, whole)
     record = run.record
     assert record.loss.optimizer_steps == 10
@@ -55,10 +60,8 @@ def test_a_run_interrupted_at_step_5_ends_as_the_uninterrupted_one(
     assert record.warnings == []
 
 
-def test_no_window_reaches_over_the_gap(make_run: MakeRun) -> None:
-    run = make_run()
-    run.attempt(0, "0:step5:signal")
-    run.attempt(1)
+def test_no_window_reaches_over_the_gap(interrupted: Run) -> None:
+    run = interrupted
     # 2 steps of warm-up in each attempt, 3 and 2 measured, the last counts memory.
     measured = ["0", "0", "1", "1", "1", "0", "0", "1", "1", "0"]
     assert run.column("measured") == measured
@@ -152,10 +155,10 @@ def test_float16_resumes_with_its_loss_scale(make_run: MakeRun) -> None:
 def test_two_ranks_stop_after_the_same_step(
     disturb: str, make_run: MakeRun, whole_of_two: Run
 ) -> None:
-    run = make_run("gpus='2'", "train.steps=40")
+    run = make_run("gpus='2'", "train.steps=24")
     assert run.attempt(0, disturb) == [PREEMPTED, PREEMPTED]
     first, second = run.stopped_at(0)
-    assert first == second < 40
+    assert first == second < 24
     assert run.failures(0) == []
     assert run.attempt(1) == [0, 0]
     assert_as_uninterrupted(run, whole_of_two)
@@ -163,7 +166,7 @@ def test_two_ranks_stop_after_the_same_step(
 
 @pytest.fixture(scope="module")
 def whole_of_two(make_run: MakeRun) -> Run:
-    run = make_run("gpus='2'", "train.steps=40")
+    run = make_run("gpus='2'", "train.steps=24")
     assert run.attempt(0) == [0, 0]
     return run
 

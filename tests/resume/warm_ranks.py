@@ -5,6 +5,7 @@ It reads one JSON object a line, an attempt, and answers with the exit codes of 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -58,6 +59,8 @@ def rank_main(order: dict[str, Any], rank: int) -> NoReturn:
 
 
 def serve() -> None:
+    gc.collect()
+    gc.freeze()  # the ranks need not look through what they will not free
     sys.path.insert(0, str(Path(__file__).parent))
     for line in sys.stdin:
         order = json.loads(line)

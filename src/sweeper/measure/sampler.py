@@ -148,7 +148,7 @@ class UtilizationSampler:
             end - start for end, start in zip(_cpu_times(), self._cpu_at_start, strict=True)
         )
         # The system counts in hundredths of a second; a window of a few of them says nothing.
-        return 100 * busy_s / total_s if total_s >= 0.2 else None
+        return min(100.0, max(0.0, 100 * busy_s / total_s)) if total_s >= 0.2 else None
 
 
 def combine_ranks(ranks: Sequence[Utilization]) -> Utilization:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd.profiler import profile
 from torch.optim.optimizer import (
@@ -91,10 +92,10 @@ def measure_step(
 def _allocations(enabled: bool) -> Iterator[list[tuple[int, int]]]:
     """(Unix ns, bytes) of all that the CPU allocator took (positive) and gave back.
 
-    Filled in at the end; empty where not enabled.
+    Filled in at the end; empty where not enabled, or where a profiler runs already.
     """
     changes: list[tuple[int, int]] = []
-    if not enabled:
+    if not enabled or torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # untyped
         yield changes
         return
     level = os.environ.get("KINETO_LOG_LEVEL")

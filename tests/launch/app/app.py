@@ -60,6 +60,9 @@ def act(what: str, config: OmegaConf, place: Place) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "sleep":
         time.sleep(config.seconds)
+    if what == "wait":
+        while not Path("go").exists():
+            time.sleep(0.02)
     if what == "stubborn":  # ignores SIGTERM, and so do its children
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         multiprocessing.Process(target=time.sleep, args=(600,)).start()

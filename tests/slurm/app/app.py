@@ -45,7 +45,8 @@ def count(config: DictConfig, place: Place) -> None:
     signal.signal(signal.SIGUSR2, lambda *_: told.append(True))
     saved = place.run_dir / f"saved.rank{place.rank}"
     done = json.loads(saved.read_text()) if saved.exists() else []
-    while len(done) < config.steps:
+    steps = config.steps if place.attempt == 0 else config.steps_later or config.steps
+    while len(done) < steps:
         time.sleep(0.1)
         done.append([place.attempt, len(done)])
         if place.rank == 0:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import stat
 import subprocess
@@ -134,15 +133,31 @@ class Cluster:
         """idle, mixed, allocated, down, ..."""
         return self("sinfo", "-h", "-n", node, "-p", "main", "-o", "%T").strip().rstrip("*~#")
 
-    def kill_node(self, node: str, *, daemon_only: bool = False) -> None:
-        """Kill all that runs on the node at once, or leave its jobs alone: nobody is told."""
+    def kill_daemon(self, node: str) -> None:
+        """The node falls silent; its jobs compute on, and know nothing of it."""
         daemon = self._processes.pop(f"slurmd-{node}")
-        name = _uts(daemon.pid)
-        for pid in [daemon.pid] if daemon_only else psutil.pids():
-            if daemon_only or (name is not None and _uts(pid) == name):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        daemon.kill()
         daemon.wait()
+
+    def kill_job(self, job: str) -> None:
+        """Kill all processes of a job, those that would report it among them.
+
+        Args:
+            job: SLURM_JOB_ID, of its own also for an element of an array.
+        """
+        for process in [*self._of_job(job, steps=True), *self._of_job(job, steps=False)]:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+    @staticmethod
+    def _of_job(job: str, *, steps: bool) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                is_step = " ".join(process.cmdline()).startswith(f"slurmstepd: [{job}.")
+                if is_step if steps else process.environ().get("SLURM_JOB_ID") == job:
+                    found.append(process)
+        return found
 
     def _start(self, name: str, command: Sequence[str], **more: str) -> None:
         with (self.dir / "log" / name).open("ab") as log:
@@ -190,13 +205,6 @@ class Cluster:
                     if process.pid != os.getpid():
                         process.kill()
         shutil.rmtree(self.dir, ignore_errors=True)
-
-
-def _uts(pid: int) -> str | None:
-    try:
-        return os.readlink(f"/proc/{pid}/ns/uts")
-    except OSError:
-        return None
 
 
 def _free_ports() -> list[int]:
