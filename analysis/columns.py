@@ -20,7 +20,7 @@ from analysis.flatten import Scalar, flatten, scalar
 from analysis.schema import ALLOWED, Kind, Leaf, sections
 from sweeper.record import SCHEMA_VERSION, RecordError, Status
 
-_STATUSES = frozenset(str(status) for status in Status)
+STATUSES = frozenset(str(status) for status in Status)
 _EXPECTED: dict[Kind, str] = {
     "number": "a number",
     "integer": "an integer",
@@ -108,8 +108,8 @@ def _unusable(leaf: Leaf, column: Sequence[Any]) -> list[int]:
     allowed = ALLOWED[leaf.kind] | {type(None)}
     if not set(map(type, column)) <= allowed:
         return [i for i, v in enumerate(column) if type(v) not in allowed]
-    if leaf.column == "status" and not set(column) <= _STATUSES:
-        return [i for i, v in enumerate(column) if v not in _STATUSES]
+    if leaf.column == "status" and not set(column) <= STATUSES:
+        return [i for i, v in enumerate(column) if v not in STATUSES]
     if leaf.column in _NEEDED and None in column:
         return [i for i, v in enumerate(column) if v is None]
     return []

@@ -44,7 +44,7 @@ def _flatten(
         flat.update(zip(names, values, strict=True))
         return
     for key, name, value in zip(tree, names, values, strict=True):
-        if type(value) is dict and value:
+        if type(value) is dict:  # an empty one says nothing
             _flatten(value, name + ".", flat, dotted)
         elif "." in key:
             dotted[name] = scalar(value)

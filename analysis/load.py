@@ -8,19 +8,17 @@ What counts as one run
 
 from __future__ import annotations
 
-import gc
 import json
-import math
-import multiprocessing
 import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from analysis import bulk
 from analysis.columns import Chunk, ChunkBuilder, Problem
 from analysis.derive import derive
 from analysis.frame import join
@@ -34,8 +32,8 @@ from sweeper.record import (
     read_state,
 )
 
-# Below this many runs, starting further processes takes longer than reading.
-PARALLEL_FROM = 4000
+# Records that are read and parsed together.
+BATCH = 2000
 
 
 @dataclass(frozen=True)
@@ -74,40 +72,48 @@ class Loaded:
 
 def _read(paths: Sequence[str]) -> tuple[Chunk, list[str]]:
     """Records of some run directories, and the directories without one."""
-    builder = ChunkBuilder()
+    problems: list[Problem] = []
+    where: list[str] = []
+    texts: list[bytes] = []
     without: list[str] = []
-    collecting = gc.isenabled()
-    gc.disable()  # records are trees, without cycles: looking for some only costs time
-    try:
-        _take_each(paths, builder, without)
-        return builder.finish(), without
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def _take_each(paths: Sequence[str], builder: ChunkBuilder, without: list[str]) -> None:
     for path in paths:
         name = f"{path}/{RECORD_FILE}"
         try:
             with open(name, "rb", buffering=0) as file:
-                data = json.loads(file.read())
+                texts.append(file.read())
+            where.append(path)
         except FileNotFoundError:
             without.append(path)
-        except (OSError, ValueError, RecursionError) as error:
+        except OSError as error:
+            problems.append(Problem(name, f"cannot be read ({error.strerror})"))
+    chunk = bulk.read(where, texts) if texts else None
+    if chunk is None:
+        chunk = _read_each(where, texts)
+    chunk.problems[:0] = problems
+    return chunk, without
+
+
+def _read_each(where: Sequence[str], texts: Sequence[bytes]) -> Chunk:
+    """Record by record; each that cannot be used becomes a problem."""
+    builder = ChunkBuilder()
+    for path, text in zip(where, texts, strict=True):
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            name = f"{path}/{RECORD_FILE}"
             builder.problems.append(Problem(name, f"not readable as JSON ({error})"))
         else:
             builder.add(path, data)
+    return builder.finish()
 
 
 def _read_all(paths: Sequence[str], workers: int) -> list[tuple[Chunk, list[str]]]:
-    if workers < 2 or len(paths) < PARALLEL_FROM:
-        return [_read(paths)]
-    size = math.ceil(len(paths) / (workers * max(1, round(len(paths) / workers / 5000))))
-    chunks = [paths[i : i + size] for i in range(0, len(paths), size)]
-    context = multiprocessing.get_context("spawn")  # a fork would copy the caller's threads' locks
-    with ProcessPoolExecutor(min(workers, len(chunks)), mp_context=context) as pool:
-        return list(pool.map(_read, chunks))
+    batches = [paths[i : i + BATCH] for i in range(0, len(paths), BATCH)]
+    if workers < 2 or len(batches) < 2:
+        return [_read(batch) for batch in batches]
+    # Threads suffice: reading files and parsing them both happen outside of Python.
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(_read, batches))
 
 
 def _is_run(path: Path) -> bool:
@@ -191,7 +197,7 @@ def read_directories(sources: Sequence[Path], *, workers: int | None = None) -> 
 
     Args:
         sources: sweep directories, or single run directories.
-        workers: processes that read; None: one per core.
+        workers: threads that read; None: one per core.
 
     Raises:
         UserError: a source is not a directory or holds no runs.

@@ -40,9 +40,14 @@ class Advice:
         return f"{self.finding}\n  {self.action}{lines}"
 
 
+def speaker(study: Study, row: int) -> int:
+    """The row of the frame that speaks for a configuration."""
+    return int(study.configurations["run"].to_numpy()[row])
+
+
 def run_id(study: Study, row: int) -> str:
     """The id of the run that speaks for a configuration."""
-    return str(study.frame["run_id"].iat[int(study.configurations["run"].iat[row])])
+    return str(study.frame["run_id"].to_numpy()[speaker(study, row)])
 
 
 def named(study: Study, row: int) -> str:

@@ -12,4 +12,4 @@ BATCH_AXES = ("accum", "batch.size", "batch.per_gpu", "import.micro_batch")
 def micro_batches(study: Study) -> Floats:
     """For each configuration, samples per rank per backward."""
     runs = study.configurations["run"].to_numpy()
-    return study.frame["micro_batch"].to_numpy(dtype=np.float64)[runs]
+    return np.asarray(study.frame["micro_batch"].to_numpy()[runs], dtype=np.float64)

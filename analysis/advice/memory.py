@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.advice.advice import Advice, duration, limited, named, rate, run_id, size
+from analysis.advice.advice import Advice, duration, limited, named, rate, run_id, size, speaker
 from analysis.advice.limits import limits
 from analysis.advice.neighbours import Neighbour, cost_in_time, neighbours, settings
 from analysis.study import Study
@@ -18,7 +18,7 @@ def _outcome(study: Study, near: Neighbour, limit: float) -> bool | None:
     if rows["source"].iat[near.row] == "estimate":
         peak = study.mean("peak_bytes")[near.row]
         return None if np.isnan(peak) or np.isnan(limit) else bool(peak <= limit)
-    return {"completed": True, "oom": False}.get(rows["status"].iat[near.row])
+    return {"completed": True, "oom": False}.get(rows["status"].to_numpy()[near.row])
 
 
 def _line(study: Study, near: Neighbour, row: int) -> str:
@@ -48,11 +48,10 @@ def _advise(study: Study, row: int, limit: float) -> Advice:
     fitting.sort(key=lambda n: -np.nan_to_num(speed[n.row]))
     far.sort(key=lambda n: -np.nan_to_num(speed[n.row]))
     frame = study.frame
-    run = int(study.configurations["run"].iat[row])
-    asked = frame["error.bytes_requested"].iat[run]
+    asked = float(frame["error.bytes_requested"].to_numpy()[speaker(study, row)])
     own = f"{named(study, row)}: {study.configurations['reason'].iat[row]}"
     if asked == asked:
-        own += f"; it asked for {size(float(asked))} more"
+        own += f"; it asked for {size(asked)} more"
     if limit == limit:
         own += f"; limit {size(limit)}"
     lines = [own, *(_line(study, n, row) for n in (fitting or far))]

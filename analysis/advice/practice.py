@@ -76,7 +76,7 @@ def steadiness(study: Study) -> list[Advice]:
             STEADINESS,
             f"The step time of {len(rows)} configurations was not steady while it was measured.",
             "Measure longer (measure.warmup_steps, measure.steps), on a machine that does nothing "
-            f"else, or repeat; differences below {percent(float(off[rows].max()))} mean nothing here.",
+            f"else, or repeat; here differences below {percent(off[rows].max())} mean nothing.",
             limited(lines),
             tuple(run_id(study, row) for row in rows.tolist()),
         )

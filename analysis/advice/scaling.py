@@ -84,8 +84,7 @@ def advise(study: Study) -> list[Advice]:
         return []
     sharing = crowded(study)
     grouped: dict[str, list[tuple[float, int, str]]] = {}
-    for kind in ("strong", "weak"):
-        found = curves(study, kind)  # type: ignore[arg-type]  # both are of its literal type
+    for found in (curves(study, "strong"), curves(study, "weak")):
         for row, cause in enumerate(causes(study, found)):
             on_curve = found.curve[row] >= 0 and found.gpus[row] > 1 and row not in sharing
             if cause is not None and on_curve and found.efficiency[row] < GOOD:

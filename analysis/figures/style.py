@@ -39,7 +39,7 @@ _CHARACTERS, _HANDLE = 15, 8
 # Width of the text on a printed page, inches.
 WIDTH = 7.2
 
-SETTINGS: dict[str, Any] = {
+_SETTINGS: Any = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9,
@@ -122,7 +122,7 @@ def shorten(text: str, most: int = 48) -> str:
 
 def in_style() -> Any:
     """Inside this context matplotlib draws as above; outside nothing is changed."""
-    return rc_context(SETTINGS)
+    return rc_context(_SETTINGS)
 
 
 def names(items: Sequence[str], most: int = 4) -> str:

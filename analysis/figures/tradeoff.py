@@ -29,6 +29,9 @@ TITLE = "Memory against throughput"
 MOST_PANELS = 4
 MOST_LABELS = 12
 
+# Characters of a label in the diagram.
+LONGEST = 40
+
 
 def front(memory: Floats, rate: Floats) -> npt.NDArray[np.bool_]:
     """The points of the Pareto front: less memory costs throughput, more throughput costs memory.
@@ -122,10 +125,13 @@ def _label_front(
     """Name the points of the front; returns how many have no name for lack of room."""
     memory = study.mean("peak_bytes")[rows] / scale.divisor
     rate = study.mean("time.samples_per_s")[rows]
-    named = rows[on] if on.sum() > 1 else rows
     labels = dict(
-        zip(named.tolist(), short_labels(study, named.tolist(), context=False), strict=True)
+        zip(rows.tolist(), short_labels(study, rows.tolist(), context=False), strict=True)
     )
+    if on.sum() > 1 and max(len(labels[row]) for row in rows[on].tolist()) > LONGEST:
+        # Too long for the diagram: only what differs along the front.
+        along = rows[on].tolist()
+        labels |= dict(zip(along, short_labels(study, along, context=False), strict=True))
     ends = np.flatnonzero(on)[np.argsort(rate[on])].tolist()
     if len(ends) > MOST_LABELS:
         chosen = np.unique(np.linspace(0, len(ends) - 1, MOST_LABELS).round().astype(int))
@@ -135,7 +141,7 @@ def _label_front(
     left = place_labels(
         axes,
         [(rate[i], memory[i]) for i in ends_named],
-        [style.shorten(labels[int(rows[i])], 40) for i in ends_named],
+        [style.shorten(labels[int(rows[i])], LONGEST) for i in ends_named],
         taken=[(rate[i], memory[i]) for i in range(len(rows)) if i not in ends_named],
         line=_corners(rate[ends], memory[ends]),
     )
@@ -167,7 +173,7 @@ def build(study: Study) -> Drawing:
         panels.append((axes, rows, on, scale))
     canvas.draw_without_rendering()
     canvas.set_layout_engine("none")
-    nameless = sum(_label_front(axes, study, *rest) for axes, *rest in panels)
+    nameless = sum(_label_front(axes, study, rows, on, scale) for axes, rows, on, scale in panels)
     every = np.concatenate(shown).tolist()
     labels = study.labels()
     best = [plain(labels[i]) for _, rows, on, _ in panels for i in rows[on].tolist()]

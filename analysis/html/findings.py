@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from analysis import compare
@@ -24,8 +25,8 @@ class Finding:
     anchor: str = ""
 
 
-def _done(study: Study) -> Floats:
-    return study.configurations["completed"].to_numpy() > 0
+def _done(study: Study) -> npt.NDArray[np.bool_]:
+    return np.asarray(study.configurations["completed"].to_numpy() > 0, dtype=np.bool_)
 
 
 def _relative(study: Study, found: Match, row: int) -> str:
@@ -142,8 +143,7 @@ def scaling(study: Study) -> list[Finding]:
     on_cpu = study.frame["hardware.device"].eq("cpu").any()
     unit = "processes on a CPU" if on_cpu else "GPUs"
     labels = study.labels()
-    for kind in ("strong", "weak"):
-        found = curves(study, kind)  # type: ignore[arg-type]  # both are of its literal type
+    for found in (curves(study, "strong"), curves(study, "weak")):
         usable = (found.curve >= 0) & np.isfinite(found.speed_up) & (found.gpus > 1)
         if not usable.any():
             continue
@@ -156,7 +156,7 @@ def scaling(study: Study) -> list[Finding]:
             told += f" at best, {found.speed_up[worst]:.2f} times at worst"
         findings.append(
             Finding(
-                f"{most:.0f} {unit}, {kind} scaling: speed-up {told}.",
+                f"{most:.0f} {unit}, {found.kind} scaling: speed-up {told}.",
                 f"best: {labels[best]} (run {run_id(study, best)})",
                 "table-scaling",
             )

@@ -130,7 +130,7 @@ def stopped_runs(study: Study, most: int = 100) -> list[StoppedRun]:
     for i in np.flatnonzero(~study.completed).tolist()[:most]:
         facts = []
         for name, word in _FACTS:
-            value = frame[name].iat[i]
+            value: Any = frame[name].to_numpy()[i]
             if not pd.isna(value):
                 facts.append((word, plain(text(value))))
         tail = _tail(frame["error.log_tail"].iat[i]) or _tail(frame["error.traceback"].iat[i])

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 from analysis_records import plain, record, write_sweep
 
+from analysis import bulk
 from analysis.load import from_records, load
 from analysis.schema import kinds
 from sweeper.errors import UserError
-from sweeper.record import RECORD_FILE, State, write_identity, write_state
+from sweeper.record import RECORD_FILE, Record, State, write_identity, write_state
 
 
 def test_one_row_per_run_with_units_in_the_names(tmp_path: Path) -> None:
@@ -195,12 +198,68 @@ def test_a_single_run_directory_is_read_too(tmp_path: Path) -> None:
     assert load([sweep / "run001"]).frame["precision"].tolist() == ["amp"]
 
 
-def test_two_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [record("fp32", repeat=i) for i in range(6)] + [record("amp", foo=[1]), record("bf16")]
-    sweep = write_sweep(tmp_path / "s", runs)
+def _odd_records() -> list[Record]:
+    """Every way in which a config may differ from run to run."""
+    runs = [record("fp32", repeat=i) for i in range(3)]
+    runs += [record("amp", foo=[1, 2]), record("bf16", foo=["a", "b"]), record("tf32", foo=[])]
+    runs += [record("fp32", "on", foo=[""], bar={}), record("amp", "on", bar={"a": None})]
+    runs += [record("amp", accum=2, bar={"a": 1.5}), record("amp", accum=3, note="2024-01-01")]
+    runs += [record("fp32", accum=4, flag=True), record("fp32", accum=5, flag=1, note="x|<b>")]
+    runs += [record("amp", gpus=2, note="实验一\n\x1f"), record("amp", gpus=3, nested=[{"a": [1]}])]
+    runs += [record("amp", gpus=4, status="failed", error="boom\nmore", step_s=None)]
+    return runs
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_batches_of_any_size_and_threads_give_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    sweep = write_sweep(tmp_path / "s", _odd_records())
     (sweep / "run002" / RECORD_FILE).write_text("{")
-    one = load([sweep], workers=1)
-    monkeypatch.setattr("analysis.load.PARALLEL_FROM", 1)
-    two = load([sweep], workers=2)
-    assert one.frame.equals(two.frame)
-    assert one.problems == two.problems
+    monkeypatch.setattr("analysis.load.BATCH", size)
+    found = load([sweep], workers=2)
+    monkeypatch.setattr("analysis.bulk.read", lambda where, texts: None)
+    slow = load([sweep], workers=1)
+    assert found.problems == slow.problems
+    assert set(found.frame) - set(slow.frame) == set()
+    for name in slow.frame:
+        own = found.frame[name] if name in found.frame else [None] * len(slow.frame)
+        pairs = zip(own, slow.frame[name], strict=True)
+        assert all(a == b or (pd.isna(a) and pd.isna(b)) for a, b in pairs), name
+
+
+def test_ordinary_records_take_the_quick_way() -> None:
+    texts = [json.dumps(plain(r), indent=1).encode() for r in (record("fp32"), record("amp"))]
+    assert bulk.read(["a", "b"], texts) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"[]", b'{"schema_version": 1}', b'{"schema_version": 99}', b"{} {}", b"\xff{}"],
+)
+def test_odd_records_leave_the_quick_way(text: bytes) -> None:
+    good = json.dumps(plain(record())).encode()
+    assert bulk.read(["a", "b"], [good, text]) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("time", "step_time_s"), "fast"),
+        (("time", "step_time_s"), True),
+        (("time", "steady"), 1),
+        (("numerics", "global_batch"), 1.5),
+        (("software", "torch"), 2.1),
+        (("status",), "fine"),
+        (("identity", "run_id"), None),
+        (("memory",), 7),
+        (("loss", "train_last"), float("nan")),
+    ],
+)
+def test_a_value_of_the_wrong_kind_leaves_the_quick_way(path: tuple[str, ...], value: Any) -> None:
+    data = plain(record())
+    node = data
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = value
+    assert bulk.read(["a"], [json.dumps(data).encode()]) is None

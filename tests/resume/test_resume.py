@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import MakeRun, Run
 from exit_codes import PREEMPTED, SUPERSEDED
+from single_run import MakeRun, Run
 
 from sweeper.record import (
     RECORD_FILE,

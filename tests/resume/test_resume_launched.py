@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,15 +11,17 @@ import time
 from pathlib import Path
 
 import psutil
-from conftest import MakeRun
+from single_run import MakeRun
 
-from sweeper.record import RECORD_FILE, STATE_FILE, Status, read_record, read_state
+from sweeper.record import DRAFT_FILE, RECORD_FILE, Status, read_record, read_state
 
 ROOT = Path(__file__).parent.parent.parent
 
 OVERRIDES = (
     "model.depth=1",
-    "train.steps=300",
+    "train.steps=150",
+    "train.ema_decay=0.9",
+    "train.max_grad_norm=1.0",
     "measure.warmup_steps=2",
     "measure.steps=2",
     "batch.size=8",
@@ -36,12 +39,13 @@ def signal_once_it_trains(sweep_dir: Path, process: subprocess.Popen[str]) -> No
     """Send the warning to the run's process when it has begun its measured window."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
-        for path in sweep_dir.glob(f"*/{STATE_FILE}"):
-            state = read_state(path.parent)
-            if state is not None and state.pid is not None and (state.step or 0) > 2:
+        for path in sweep_dir.glob(f"*/attempt0/{DRAFT_FILE}"):
+            state = read_state(path.parent.parent)
+            # The draft is written anew after warm-up.
+            if state is not None and json.loads(path.read_text())["phase"] == "warmup":
                 psutil.Process(state.pid).send_signal(signal.SIGUSR2)
                 return
-        time.sleep(0.02)
+        time.sleep(0.01)
     raise AssertionError("the run was not seen training")
 
 
@@ -67,13 +71,13 @@ def test_the_same_command_continues_an_interrupted_run(tmp_path: Path, make_run:
     (path,) = (tmp_path / "sweeps" / "s").glob(f"*/{RECORD_FILE}")
     record = read_record(path)
     assert record.status is Status.COMPLETED, output
-    assert record.loss.optimizer_steps == 300
+    assert record.loss.optimizer_steps == 150
     assert record.attempt == 1
     assert [end["attempt"] for end in record.attempts] == [0]
     assert "preempted at step" in record.attempts[0]["message"]
     assert not (path.parent / "snapshot.pt").exists()
 
-    whole = make_run(*OVERRIDES)
+    whole = make_run(*OVERRIDES, "optim._target_=torch.optim.AdamW")
     assert whole.attempt(0) == [0]
     for name in ("train_first", "train_last", "validation_first", "validation_last"):
         assert getattr(record.loss, name) == getattr(whole.record.loss, name), name

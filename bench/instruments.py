@@ -1,0 +1,284 @@
+"""What the instruments cost: python bench/instruments.py
+
+Trains the same thing in three ways, a few steps of each in turns, in one process and in an order
+drawn anew each round:
+
+    instrumented  the program's own loop with all that a run has: step clock, utilisation sampler,
+                  heartbeat, loader, tracker process, preemption, live progress.
+    bare          a loop written by hand over batches that lie ready in memory.
+    loader        the same loop, but its batches come from the program's loader, as they are needed.
+
+All start from the same weights and do the same steps; their losses have to be equal bit for bit, or
+the bench fails. What the instrumented run does in the background stands still while the others
+have their turn: the heartbeat's thread is held, the tracker's process stopped, and the loader has
+finished the batches it builds ahead, within the time of the steps that asked for them. The garbage
+collector is off for all three, as it is in a measured window. Counting memory (on the CPU) and
+FLOPs lie outside the window and cost it nothing.
+
+Two clocks: the wall's, which decides, and the CPU time of all threads of this process, which other
+programs on the machine disturb far less.
+
+Last line: instrumented_over_bare=... low=... high=... cpu_time_ratio=... (and its parts).
+The first is to be at most 1.01 where a step takes 20 ms or more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from pathlib import Path
+
+import psutil
+import torch
+from torch import Tensor
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+
+from bench.configuration import configuration  # noqa: E402  # found through the path above
+from bench.pairs import alternate, load_line, ratio  # noqa: E402
+
+from sweeper.config import Config, check  # noqa: E402
+from sweeper.data.loader import Loader, StepBatch  # noqa: E402
+from sweeper.data.sampler import GlobalSampler  # noqa: E402
+from sweeper.device import choose_device, limited  # noqa: E402
+from sweeper.instantiate import build  # noqa: E402
+from sweeper.measure.sampler import UtilizationSampler  # noqa: E402
+from sweeper.place import Place  # noqa: E402
+from sweeper.preemption import Preemption  # noqa: E402
+from sweeper.ranks import Ranks  # noqa: E402
+from sweeper.record import Identity, write_identity  # noqa: E402
+from sweeper.report import Report  # noqa: E402
+from sweeper.run import _Rank  # noqa: E402  # the loop itself, not a copy of it
+from sweeper.training.build import build_step  # noqa: E402
+
+LEAST_STEP_MS = 20.0
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+class ByHand:
+    """The bare loop: one rank, one micro-batch a step."""
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        self._step = build_step(config, device)  # for the same weights, dtypes and optimizer
+        self._weights = [p.detach() for p in self._step.model.parameters() if p.requires_grad]
+        self._average = [w.clone() for w in self._weights]
+        self._decay, self._share = config.train.ema_decay, 1 / config.batch.size
+        data = build(config.data, "data", split="train")
+        self.loader = Loader(
+            data,
+            self._step.objective,
+            GlobalSampler(len(data), check(config).global_batch, config.seed),
+            config.seed,
+            device=device,
+        )
+        self._losses: list[Tensor] = []
+
+    def train(self, batches: Iterator[StepBatch], steps: int) -> None:
+        model, objective = self._step.model, self._step.objective
+        optimizer, precision = self._step.update.optimizer, self._step.precision
+        for _ in range(steps):
+            batch = next(batches)
+            with precision.context():
+                loss = objective.loss(model, batch.micro_batches[0]).total * self._share
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            optimizer.step()
+            optimizer.zero_grad()
+            if self._decay is not None:
+                torch._foreach_lerp_(self._average, self._weights, 1 - self._decay)
+            self._losses.append(loss.detach())
+
+    def losses(self) -> list[float]:
+        return [float(loss) for loss in self._losses]
+
+
+class Background:
+    """What an instrumented run does beside its steps; `held` while others are timed."""
+
+    def __init__(self, report: Report) -> None:
+        self._held = False
+        heartbeat = report._heartbeat
+        write = heartbeat._write
+
+        def write_unless_held() -> None:
+            if not self._held:
+                write()
+
+        heartbeat._write = write_unless_held  # type: ignore[method-assign]  # for this bench alone
+        self._processes = psutil.Process().children(recursive=True)  # the tracker's
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        self._held = True
+        for process in self._processes:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in self._processes:
+                process.resume()
+            self._held = False
+
+
+class Bench:
+    """The three ways, timed block by block.
+
+    Args:
+        steps: of one block.
+    """
+
+    def __init__(
+        self, rank: _Rank, config: Config, background: Background, steps: int
+    ) -> None:
+        self._rank, self._background, self._steps = rank, background, steps
+        self._device = rank.device
+        self.bare_loop, self.loader_loop = ByHand(config, rank.device), ByHand(config, rank.device)
+        self.seconds: dict[str, dict[str, list[float]]] = {
+            clock: {"bare": [], "loader": [], "instrumented": []} for clock in CLOCKS
+        }
+
+    def instrumented(self) -> float:
+        def block() -> None:
+            self._rank._advance(self._rank.results.count + self._steps)
+            wait(self._rank.loader._ahead)
+
+        return self._timed("instrumented", block)
+
+    def bare(self) -> float:
+        with self._background.held():
+            ready = [next(self.bare_loop.loader) for _ in range(self._steps)]
+            wait(self.bare_loop.loader._ahead)
+            return self._timed("bare", lambda: self.bare_loop.train(iter(ready), self._steps))
+
+    def loader(self) -> float:
+        def block() -> None:
+            self.loader_loop.train(self.loader_loop.loader, self._steps)
+            wait(self.loader_loop.loader._ahead)
+
+        with self._background.held():
+            return self._timed("loader", block)
+
+    def _timed(self, name: str, block: Callable[[], None]) -> float:
+        self._wait()
+        starts = {clock: read() for clock, read in CLOCKS.items()}
+        block()
+        self._wait()
+        for clock, read in CLOCKS.items():
+            self.seconds[clock][name].append((read() - starts[clock]) / self._steps)
+        return self.seconds["wall"][name][-1]
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def check_losses(self) -> int:
+        """Returns the number of steps that were compared.
+
+        Raises:
+            RuntimeError: the three did not compute the same.
+        """
+        losses = self._rank.results.losses().tolist()
+        for name, loop in (("bare", self.bare_loop), ("loader", self.loader_loop)):
+            if loop.losses() != losses:
+                raise RuntimeError(f"{name} has other losses than the instrumented run")
+        return len(losses)
+
+
+def measure(config: Config, directory: Path, rounds: int, steps: int, seed: int) -> Bench:
+    """Do all blocks of one config, whose training takes (rounds + 1) * steps steps."""
+    place = Place(run_dir=directory / "run")
+    place.attempt_dir.mkdir(parents=True)
+    write_identity(place.run_dir, Identity(sweep="bench", run_id="bench", config_id="bench"))
+    os.environ.update(place.environment())
+    device = choose_device(config.hardware, place)
+    with (
+        Preemption() as preemption,
+        limited(config.hardware, place, device),
+        Report(config, place) as report,
+    ):
+        rank = _Rank(config, place, device, Ranks(None), report, preemption)
+        report.tracker.settle()
+        bench = Bench(rank, config, Background(report), steps)
+        arms = {
+            "bare": bench.bare,
+            "loader": bench.loader,
+            "instrumented": bench.instrumented,
+        }
+        with (
+            rank.loader,
+            bench.bare_loop.loader,
+            bench.loader_loop.loader,
+            UtilizationSampler(device) as sampler,
+        ):
+            report.phase("warmup")
+            alternate(arms, 1, seed)
+            for times in bench.seconds.values():
+                for values in times.values():
+                    values.clear()
+            report.phase("measure")
+            sampler.open_window()
+            rank.clock.open_window()
+            alternate(arms, rounds, seed)
+            rank.clock.close_window()
+            sampler.close_window()
+    if report.record.warnings:
+        raise RuntimeError(f"the run warns: {report.record.warnings}")
+    return bench
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What the instruments cost.")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=10, help="of a block")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of blocks")
+    parser.add_argument("overrides", nargs="*", help="of the config, e.g. model=dit_s_8")
+    options = parser.parse_args()
+    total = (options.rounds + 1) * options.steps
+    config = configuration(
+        [
+            *options.overrides,
+            f"train.steps={total}",
+            f"measure.warmup_steps={options.steps}",
+            "measure.steps=1",
+            "measure.memory=false",
+        ]
+    )
+    if config.accum.steps != 1 or config.gpus.count != 1 or config.precision.compute == "float16":
+        parser.error("the loop by hand has one rank, one micro-batch a step and no loss scaling")
+    print(f"at the start: {load_line()}", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        bench = measure(config, Path(directory), options.rounds, options.steps, options.seed)
+    print(f"at the end:   {load_line()}")
+    print(f"losses of {bench.check_losses()} steps are equal bit for bit in all three ways")
+    ratios = {}
+    for clock, times in bench.seconds.items():
+        for name, values in times.items():
+            print(
+                f"{clock} {name}: median {1e3 * statistics.median(values):.2f} ms a step, "
+                f"fastest block {1e3 * min(values):.2f}, slowest {1e3 * max(values):.2f}"
+            )
+        for own, base in (("instrumented", "bare"), ("loader", "bare"), ("instrumented", "loader")):
+            ratios[clock, own, base] = ratio(times[own], times[base])
+            print(f"{clock} {own} / {base}: {ratios[clock, own, base]}")
+    step_ms = 1e3 * statistics.median(bench.seconds["wall"]["bare"])
+    if step_ms < LEAST_STEP_MS:
+        print(f"a step is shorter than {LEAST_STEP_MS:g} ms: take a larger model or batch")
+    whole, cpu = ratios["wall", "instrumented", "bare"], ratios["cpu", "instrumented", "bare"]
+    print(
+        f"instrumented_over_bare={whole.value:.4f} low={whole.low:.4f} high={whole.high:.4f} "
+        f"cpu_time_ratio={cpu.value:.4f} cpu_low={cpu.low:.4f} cpu_high={cpu.high:.4f} "
+        f"loader_over_bare={ratios['wall', 'loader', 'bare'].value:.4f} "
+        f"instrumented_over_loader={ratios['wall', 'instrumented', 'loader'].value:.4f} "
+        f"step_ms={step_ms:.2f} rounds={options.rounds}"
+    )
+
+
+if __name__ == "__main__":
+    main()
