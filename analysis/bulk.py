@@ -1,9 +1,9 @@
 """The quick way for many records that are as they should be: Arrow parses and flattens them.
 
-It gives what `analysis.columns` gives, four times as fast. Whatever is odd about a batch (a truncated
-record, a value of the wrong kind, one key with texts here and numbers there, a text that Arrow would
-take for a date) makes it step back: the batch is then read one record after the other, by the code
-that knows what to say about it.
+It gives what `analysis.columns` gives, three times as fast. Whatever is odd about a batch (a
+truncated record, a value of the wrong kind, one key with texts here and numbers there, a text that
+Arrow would take for a date) makes it step back: the batch is then read one record after the other,
+by the code that knows what to say about it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
@@ -33,7 +34,7 @@ _OPEN = {"config.": "config.", "identity.choices.": "choices."}
 _SEPARATOR = "\x1f"  # JSON cannot hold it unescaped
 
 
-class _Odd(Exception):
+class _OddError(Exception):
     """Something that is better read record by record."""
 
 
@@ -71,7 +72,11 @@ def _flat(table: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _numbers(column: Any) -> Encoded:
-    return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float64)  # type: ignore[no-any-return]  # Arrow is untyped
+    cast = column.cast(pa.float64(), safe=False)
+    values: npt.NDArray[np.float64] = cast.to_numpy(zero_copy_only=False).astype(np.float64)
+    if int(np.isfinite(values).sum()) + column.null_count < len(values):
+        raise _OddError("not finite")
+    return values
 
 
 def _distinct(column: Any) -> Coded:
@@ -84,14 +89,16 @@ def _distinct(column: Any) -> Coded:
         or pa.types.is_int64(kind)
         or pa.types.is_float64(kind)
     ):
-        raise _Odd(kind)
+        raise _OddError(kind)
     coded = column.combine_chunks().dictionary_encode()
+    if pa.types.is_float64(kind) and not np.isfinite(coded.dictionary.to_numpy()).all():
+        raise _OddError("not finite")
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return Coded(coded.dictionary.to_pylist(), codes.astype(np.int32))
 
 
 def _lists(column: Any) -> Coded:
-    """Lists as JSON text; lists of texts are joined by Arrow, and only distinct ones are encoded."""
+    """Lists as JSON text; Arrow joins lists of texts, and only distinct ones are encoded."""
     if pa.types.is_null(column.type):
         return _distinct(column)
     if pa.types.is_null(column.type.value_type):
@@ -99,7 +106,7 @@ def _lists(column: Any) -> Coded:
     if not pa.types.is_string(column.type.value_type):
         return encode([scalar(value) for value in column.to_pylist()])
     if pc.any(pc.match_substring(pc.list_flatten(column), _SEPARATOR)).as_py():
-        raise _Odd("separator")
+        raise _OddError("separator")
     # A text ends each element, so that [] and [""] differ.
     ended = pc.binary_join(column, _SEPARATOR)
     counts = pc.cast(pc.list_value_length(column), pa.string())
@@ -114,7 +121,7 @@ def _lists(column: Any) -> Coded:
 def _columns(table: Any) -> dict[str, Encoded]:
     known, leaves = kinds(), list(_flat(table))
     if len({name for name, _ in leaves}) < len(leaves):
-        raise _Odd("one name twice")
+        raise _OddError("one name twice")
     columns: dict[str, Encoded] = {}
     for name, column in leaves:
         short = name.removeprefix("identity.")
@@ -140,16 +147,16 @@ def _check(columns: dict[str, Encoded]) -> None:
     versions = columns["schema_version"]
     assert isinstance(versions, np.ndarray)
     if np.isnan(versions).any() or versions.max() > SCHEMA_VERSION:
-        raise _Odd("schema_version")
+        raise _OddError("schema_version")
     for name in ("sweep", "run_id", "config_id", "status"):
         column = columns[name]
         assert isinstance(column, Coded)
         if (column.codes < 0).any():
-            raise _Odd(name)
+            raise _OddError(name)
     status = columns["status"]
     assert isinstance(status, Coded)
     if not STATUSES.issuperset(status.values):
-        raise _Odd("status")
+        raise _OddError("status")
 
 
 def read(where: Sequence[str], texts: Sequence[bytes]) -> Chunk | None:
@@ -171,6 +178,6 @@ def read(where: Sequence[str], texts: Sequence[bytes]) -> Chunk | None:
             return None
         columns = _columns(table)
         _check(columns)
-    except (pa.ArrowException, _Odd, UnicodeDecodeError):
+    except (pa.ArrowException, _OddError, UnicodeDecodeError):
         return None
     return Chunk(len(where), {"where": encode(where), **columns})

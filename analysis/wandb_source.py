@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from analysis.columns import Chunk, ChunkBuilder, Problem
+from analysis.dashboard.keys import REPORT_JOB
 from sweeper.errors import UserError
 from sweeper.record import SCHEMA_VERSION, Status
 
@@ -87,6 +88,8 @@ def to_chunk(runs: Iterable[MirroredRun], place: str) -> Chunk:
     unfinished: list[str] = []
     for run in runs:
         where = f"{place}/{run.id}"
+        if run.config.get("job") == REPORT_JOB:
+            continue  # tables and figures of a sweep, no run of it
         text = run.summary.get(RECORD_KEY)
         if isinstance(text, str):
             try:

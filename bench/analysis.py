@@ -28,18 +28,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from sweeper.config import Config, config_id, run_id  # noqa: E402  # found through the path above
 from sweeper.record import (  # noqa: E402
-    Failure,
     Hardware,
     Identity,
-    Loss,
-    MemoryParts,
-    MemoryPeaks,
     Record,
     Software,
     Status,
-    StepParts,
-    Time,
-    dump,
+    to_plain,
 )
 
 REPEATS = 3
@@ -54,80 +48,73 @@ AXES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _config(cell: dict[str, Any]) -> dict[str, Any]:
+def _template() -> dict[str, Any]:
+    """A record as plain JSON values, to be filled in."""
     tree = asdict(Config())
-    tree["model"] = {"_target_": f"models.{cell['model']}", "depth": 12, "width": 384}
+    tree["model"] = {"_target_": "models.DiT", "depth": 12, "width": 384}
     tree["data"] = {"_target_": "data.Images", "shape": [4, 32, 32]}
-    tree["optim"] = {"_target_": "torch.optim.AdamW", "lr": cell["lr"]}
-    tree["precision"]["name"] = cell["precision"]
-    tree["ckpt"]["enabled"] = cell["ckpt"] == "on"
-    tree["accum"]["steps"], tree["gpus"]["count"] = cell["accum"], cell["gpus"]
-    tree["batch"]["size"] = cell["batch"]
-    return tree
-
-
-def _record(cell: dict[str, Any], repeat: int) -> Record:
-    tree = _config(cell)
-    identity = config_id(tree)
-    noise = random.Random(f"{identity}{repeat}")
-    small = 0.6 if cell["precision"] not in ("fp32", "tf32") else 1.0
-    checkpointed = cell["ckpt"] == "on"
-    memory = 2**30 * cell["batch"] / 32 / cell["gpus"] * small * (0.5 if checkpointed else 1.0)
-    seconds = cell["batch"] / 320 / cell["gpus"] ** 0.9 * (1.3 if checkpointed else 1.0)
-    seconds *= (0.7 if small < 1 else 1.0) * noise.uniform(0.98, 1.02)
+    tree["optim"] = {"_target_": "torch.optim.AdamW", "lr": 1e-4}
     record = Record(
-        identity=Identity(
-            sweep="bench",
-            run_id=run_id("bench", identity, repeat),
-            config_id=identity,
-            repeat=repeat,
-            overrides=[f"{'batch.size' if k == 'batch' else k}={v}" for k, v in cell.items()],
-            choices={k: str(v) for k, v in cell.items() if k not in ("batch", "lr")},
-            variant="+".join(f"{k}={v}" for k, v in cell.items()),
-            command="python train.py",
-        ),
+        identity=Identity(sweep="bench", run_id="", config_id="", command="python train.py"),
         status=Status.COMPLETED,
         phase="done",
         config=tree,
+        hardware=Hardware(device="cuda", device_name="A100", nodes=1, hosts=["a"]),
+        software=Software(python="3.11", torch="2.13.0", cuda="12.8", git_commit="0"),
     )
-    record.hardware = Hardware(
-        device="cuda", device_name="A100", world_size=cell["gpus"], nodes=1, hosts=["a"]
-    )
-    record.software = Software(python="3.11", torch="2.13.0", cuda="12.8", git_commit="0")
-    if noise.random() < 0.02:
-        record.status, record.phase = Status.OOM, "warmup"
-        record.error = Failure(type="OutOfMemoryError", message="Tried to allocate 2.00 GiB")
-        return record
-    record.memory.warm = MemoryPeaks(peak_allocated_bytes=int(memory))
-    part = int(memory / 8)
-    record.memory.parts = MemoryParts(
-        parameters_bytes=part,
-        gradients_bytes=part,
-        optimizer_bytes=2 * part,
-        activations_bytes=4 * part,
-    )
-    record.time = Time(
-        step_time_s=seconds,
-        step_time_q1_s=seconds * 0.99,
-        step_time_q3_s=seconds * 1.01,
-        samples_per_s=cell["batch"] / seconds,
-        steady=True,
-        host_bound=False,
-        parts=StepParts(
-            data_wait_s=0.02 * seconds,
-            forward_s=0.3 * seconds,
-            backward_s=0.5 * seconds,
-            communication_s=0.1 * seconds,
-            optimizer_s=0.08 * seconds,
-            rest_s=0.0,
-        ),
-    )
+    plain: dict[str, Any] = to_plain(record)
+    return plain
+
+
+def _fill(data: dict[str, Any], cell: dict[str, Any]) -> None:
+    """What all repeats of a configuration have in common."""
+    tree, gpus, batch = data["config"], cell["gpus"], cell["batch"]
+    tree["model"]["_target_"] = f"models.{cell['model']}"
+    tree["optim"]["lr"], tree["precision"]["name"] = cell["lr"], cell["precision"]
+    tree["ckpt"]["enabled"] = cell["ckpt"] == "on"
+    tree["accum"]["steps"], tree["gpus"]["count"] = cell["accum"], gpus
+    tree["batch"]["size"] = batch
+    typed = {"batch.size" if k == "batch" else k: v for k, v in cell.items()}
+    data["identity"] |= {
+        "config_id": config_id(tree),
+        "overrides": [f"{k}={v}" for k, v in typed.items()],
+        "choices": {k: str(v) for k, v in cell.items() if k not in ("batch", "lr")},
+        "variant": "+".join(f"{k}={v}" for k, v in cell.items()),
+    }
+    data["hardware"]["world_size"] = gpus
+    data["numerics"] |= {"compute_dtype": "float32", "global_batch": batch}
+
+
+def _measure(data: dict[str, Any], cell: dict[str, Any], repeat: int) -> None:
+    """The figures of one repeat: made up, with some noise; 2 % run out of memory."""
+    identity = data["identity"]
+    identity |= {"repeat": repeat, "run_id": run_id("bench", identity["config_id"], repeat)}
+    noise = random.Random(identity["run_id"])
+    small = 0.6 if cell["precision"] not in ("fp32", "tf32") else 1.0
+    checkpointed = cell["ckpt"] == "on"
+    memory = 2**30 * cell["batch"] / 32 / cell["gpus"] * small * (0.5 if checkpointed else 1.0)
+    step = cell["batch"] / 320 / cell["gpus"] ** 0.9 * (1.3 if checkpointed else 1.0)
+    step *= (0.7 if small < 1 else 1.0) * noise.uniform(0.98, 1.02)
+    failed = noise.random() < 0.02
+    part = None if failed else int(memory / 8)
     loss = 1 + noise.uniform(-1e-4, 1e-4)
-    record.loss = Loss(
-        train_first=2.0, train_last=loss, validation_first=2.1, validation_last=loss + 0.1
-    )
-    record.numerics.compute_dtype, record.numerics.global_batch = "float32", cell["batch"]
-    return record
+    data["status"] = "oom" if failed else "completed"
+    data["error"] = {"type": "OutOfMemoryError", "message": "Tried 2.00 GiB"} if failed else None
+    data["memory"]["warm"]["peak_allocated_bytes"] = None if failed else int(memory)
+    for name, parts in (("parameters", 1), ("gradients", 1), ("optimizer", 2), ("activations", 4)):
+        data["memory"]["parts"][f"{name}_bytes"] = part and parts * part
+    shares = {"data_wait": 0.02, "forward": 0.3, "backward": 0.5, "communication": 0.1}
+    for name, share in {**shares, "optimizer": 0.08, "rest": 0.0}.items():
+        data["time"]["parts"][f"{name}_s"] = None if failed else share * step
+    figures = {
+        "step_time_s": step,
+        "step_time_q1_s": step * 0.99,
+        "step_time_q3_s": step * 1.01,
+        "samples_per_s": cell["batch"] / step,
+    }
+    data["time"] |= {name: None if failed else value for name, value in figures.items()}
+    losses = {"train_first": 2.0, "train_last": loss, "validation_last": loss + 0.1}
+    data["loss"] |= {name: None if failed else value for name, value in losses.items()}
 
 
 def _cells(rates: int) -> Iterator[dict[str, Any]]:
@@ -137,12 +124,14 @@ def _cells(rates: int) -> Iterator[dict[str, Any]]:
 
 
 def _write(root: Path, cells: list[dict[str, Any]]) -> None:
+    data = _template()
     for cell in cells:
+        _fill(data, cell)
         for repeat in range(REPEATS):
-            record = _record(cell, repeat)
-            run_dir = root / f"run-{record.identity.run_id}"
+            _measure(data, cell, repeat)
+            run_dir = root / f"run-{data['identity']['run_id']}"
             run_dir.mkdir()
-            (run_dir / "record.json").write_text(dump(record))
+            (run_dir / "record.json").write_text(json.dumps(data, indent=1) + "\n")
 
 
 def write_records(root: Path, rates: int) -> int:

@@ -30,7 +30,6 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -43,8 +42,16 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from bench.configuration import configuration  # noqa: E402  # found through the path above
-from bench.pairs import alternate, load_line, ratio  # noqa: E402
-
+from bench.pairs import (  # noqa: E402
+    Seconds,
+    Times,
+    alternate,
+    compare,
+    describe,
+    load_line,
+    on_clock,
+    timed,
+)
 from sweeper.config import Config, check  # noqa: E402
 from sweeper.data.loader import Loader, StepBatch  # noqa: E402
 from sweeper.data.sampler import GlobalSampler  # noqa: E402
@@ -60,7 +67,6 @@ from sweeper.run import _Rank  # noqa: E402  # the loop itself, not a copy of it
 from sweeper.training.build import build_step  # noqa: E402
 
 LEAST_STEP_MS = 20.0
-CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 class ByHand:
@@ -134,45 +140,34 @@ class Bench:
         steps: of one block.
     """
 
-    def __init__(
-        self, rank: _Rank, config: Config, background: Background, steps: int
-    ) -> None:
+    def __init__(self, rank: _Rank, config: Config, background: Background, steps: int) -> None:
         self._rank, self._background, self._steps = rank, background, steps
         self._device = rank.device
         self.bare_loop, self.loader_loop = ByHand(config, rank.device), ByHand(config, rank.device)
-        self.seconds: dict[str, dict[str, list[float]]] = {
-            clock: {"bare": [], "loader": [], "instrumented": []} for clock in CLOCKS
-        }
 
-    def instrumented(self) -> float:
+    def instrumented(self) -> Seconds:
         def block() -> None:
             self._rank._advance(self._rank.results.count + self._steps)
             wait(self._rank.loader._ahead)
 
-        return self._timed("instrumented", block)
+        return self._timed(block)
 
-    def bare(self) -> float:
+    def bare(self) -> Seconds:
         with self._background.held():
             ready = [next(self.bare_loop.loader) for _ in range(self._steps)]
             wait(self.bare_loop.loader._ahead)
-            return self._timed("bare", lambda: self.bare_loop.train(iter(ready), self._steps))
+            return self._timed(lambda: self.bare_loop.train(iter(ready), self._steps))
 
-    def loader(self) -> float:
+    def loader(self) -> Seconds:
         def block() -> None:
             self.loader_loop.train(self.loader_loop.loader, self._steps)
             wait(self.loader_loop.loader._ahead)
 
         with self._background.held():
-            return self._timed("loader", block)
+            return self._timed(block)
 
-    def _timed(self, name: str, block: Callable[[], None]) -> float:
-        self._wait()
-        starts = {clock: read() for clock, read in CLOCKS.items()}
-        block()
-        self._wait()
-        for clock, read in CLOCKS.items():
-            self.seconds[clock][name].append((read() - starts[clock]) / self._steps)
-        return self.seconds["wall"][name][-1]
+    def _timed(self, block: Callable[[], None]) -> Seconds:
+        return timed(block, self._steps, self._wait)
 
     def _wait(self) -> None:
         if self._device.type == "cuda":
@@ -191,7 +186,7 @@ class Bench:
         return len(losses)
 
 
-def measure(config: Config, directory: Path, rounds: int, steps: int, seed: int) -> Bench:
+def measure(config: Config, directory: Path, rounds: int, steps: int, seed: int) -> Times:
     """Do all blocks of one config, whose training takes (rounds + 1) * steps steps."""
     place = Place(run_dir=directory / "run")
     place.attempt_dir.mkdir(parents=True)
@@ -219,18 +214,16 @@ def measure(config: Config, directory: Path, rounds: int, steps: int, seed: int)
         ):
             report.phase("warmup")
             alternate(arms, 1, seed)
-            for times in bench.seconds.values():
-                for values in times.values():
-                    values.clear()
             report.phase("measure")
             sampler.open_window()
             rank.clock.open_window()
-            alternate(arms, rounds, seed)
+            times = alternate(arms, rounds, seed)
             rank.clock.close_window()
             sampler.close_window()
     if report.record.warnings:
         raise RuntimeError(f"the run warns: {report.record.warnings}")
-    return bench
+    print(f"losses of {bench.check_losses()} steps are equal bit for bit in all three ways")
+    return times
 
 
 def main() -> None:
@@ -254,28 +247,18 @@ def main() -> None:
         parser.error("the loop by hand has one rank, one micro-batch a step and no loss scaling")
     print(f"at the start: {load_line()}", flush=True)
     with tempfile.TemporaryDirectory() as directory:
-        bench = measure(config, Path(directory), options.rounds, options.steps, options.seed)
+        times = measure(config, Path(directory), options.rounds, options.steps, options.seed)
     print(f"at the end:   {load_line()}")
-    print(f"losses of {bench.check_losses()} steps are equal bit for bit in all three ways")
-    ratios = {}
-    for clock, times in bench.seconds.items():
-        for name, values in times.items():
-            print(
-                f"{clock} {name}: median {1e3 * statistics.median(values):.2f} ms a step, "
-                f"fastest block {1e3 * min(values):.2f}, slowest {1e3 * max(values):.2f}"
-            )
-        for own, base in (("instrumented", "bare"), ("loader", "bare"), ("instrumented", "loader")):
-            ratios[clock, own, base] = ratio(times[own], times[base])
-            print(f"{clock} {own} / {base}: {ratios[clock, own, base]}")
-    step_ms = 1e3 * statistics.median(bench.seconds["wall"]["bare"])
+    print(describe(times, "bare"))
+    step_ms = 1e3 * statistics.median(on_clock(times["bare"], "wall"))
     if step_ms < LEAST_STEP_MS:
         print(f"a step is shorter than {LEAST_STEP_MS:g} ms: take a larger model or batch")
-    whole, cpu = ratios["wall", "instrumented", "bare"], ratios["cpu", "instrumented", "bare"]
+    whole, cpu = (compare(times, "instrumented", "bare", clock) for clock in ("wall", "cpu"))
     print(
         f"instrumented_over_bare={whole.value:.4f} low={whole.low:.4f} high={whole.high:.4f} "
         f"cpu_time_ratio={cpu.value:.4f} cpu_low={cpu.low:.4f} cpu_high={cpu.high:.4f} "
-        f"loader_over_bare={ratios['wall', 'loader', 'bare'].value:.4f} "
-        f"instrumented_over_loader={ratios['wall', 'instrumented', 'loader'].value:.4f} "
+        f"instrumented_over_loader={compare(times, 'instrumented', 'loader', 'wall').value:.4f} "
+        f"cpu_over_loader={compare(times, 'instrumented', 'loader', 'cpu').value:.4f} "
         f"step_ms={step_ms:.2f} rounds={options.rounds}"
     )
 

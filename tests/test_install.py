@@ -10,19 +10,18 @@ import venv
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, environment
+from commands import ROOT, environment
 
 FIND = """
 import hydra, sweeper
 from hydra.core.plugins import Plugins
-from hydra.plugins.config_source import ConfigSource
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from submitit.core.plugins import get_executors
-kinds = (Launcher, Sweeper, ConfigSource)
+kinds = (Launcher, Sweeper)
 found = {c.__name__ for kind in kinds for c in Plugins.instance().discover(kind)}
 print(sweeper.__file__)
-print(*sorted(found & {"LocalLauncher", "DebugLauncher", "CellsSweeper", "CountSource"}))
+print(*sorted(found & {"LocalLauncher", "DebugLauncher", "CellsSweeper"}))
 print("slots" in get_executors())
 """
 
@@ -66,5 +65,5 @@ def test_plugins_are_found(python: Path, tmp_path: Path, editable: bool) -> None
     file, plugins, executor = done.stdout.strip().splitlines()
     home = source if editable else tmp_path / "venv"
     assert home in Path(file).parents
-    assert plugins.split() == ["CellsSweeper", "CountSource", "DebugLauncher", "LocalLauncher"]
+    assert plugins.split() == ["CellsSweeper", "DebugLauncher", "LocalLauncher"]
     assert executor == "True"

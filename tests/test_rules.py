@@ -69,6 +69,7 @@ def test_only_the_entry_points_of_the_command_line_import_hydra() -> None:
     allowed = {
         "sweeper.instantiate",
         "sweeper.cli",
+        "sweeper.counts",
         "sweeper.overrides",
         "sweeper.complaints",
         "sweeper.application",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from analysis.quantities import choose
 from analysis.study import Study
+
+T = TypeVar("T")
 
 # Lines of evidence under one piece of advice; the rest is counted.
 MOST_LINES = 6
@@ -55,17 +59,22 @@ def named(study: Study, row: int) -> str:
     return f"{study.labels()[row]} (run {run_id(study, row)})"
 
 
-def limited(lines: list[str]) -> tuple[str, ...]:
-    """The first lines, and how many more there are."""
-    if len(lines) <= MOST_LINES:
-        return tuple(lines)
-    return (*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES:,} more like these")
+def evidence(items: Sequence[T], line: Callable[[T], str]) -> tuple[str, ...]:
+    """One line for each of the first items, and how many more there are."""
+    lines = tuple(line(item) for item in items[:MOST_LINES])
+    rest = len(items) - MOST_LINES
+    return (*lines, f"and {rest:,} more like these") if rest > 0 else lines
 
 
 def size(value: float) -> str:
     """`12.3 MiB`"""
     scale = choose("bytes", np.array([value]))
     return f"{scale.text(value)} {scale.unit}"
+
+
+def configurations(count: int) -> str:
+    """`1 configuration`, `2 configurations`"""
+    return f"{count:,} configuration{'' if count == 1 else 's'}"
 
 
 def percent(share: float, signed: bool = False) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.advice.advice import Advice, duration, limited, named, rate, run_id, size, speaker
+from analysis.advice.advice import MOST_LINES, Advice, duration, named, rate, run_id, size, speaker
 from analysis.advice.limits import limits
 from analysis.advice.neighbours import Neighbour, cost_in_time, neighbours, settings
 from analysis.study import Study
 
 RULE = "out of memory"
+
+# Each is compared with all others; more of them say nothing new.
+MOST_ROWS = 20
 
 
 def _outcome(study: Study, near: Neighbour, limit: float) -> bool | None:
@@ -54,9 +57,10 @@ def _advise(study: Study, row: int, limit: float) -> Advice:
         own += f"; it asked for {size(asked)} more"
     if limit == limit:
         own += f"; limit {size(limit)}"
-    lines = [own, *(_line(study, n, row) for n in (fitting or far))]
+    lines = [own, *(_line(study, n, row) for n in (fitting or far)[:MOST_LINES])]
     lines += [
-        f"{settings(study, n)} does not fit either (run {run_id(study, n.row)})" for n in failing
+        f"{settings(study, n)} does not fit either (run {run_id(study, n.row)})"
+        for n in failing[:MOST_LINES]
     ]
     if fitting:
         options = ", or ".join(settings(study, n) for n in fitting[:4])
@@ -71,14 +75,20 @@ def _advise(study: Study, row: int, limit: float) -> Advice:
         RULE,
         f"{study.labels()[row]} ran out of memory.",
         action,
-        limited(lines),
+        tuple(lines),
         (run_id(study, row),),
     )
 
 
 def advise(study: Study) -> list[Advice]:
-    """One piece of advice for each configuration that ran out of memory and never completed."""
+    """One piece of advice for each configuration that ran out of memory and never completed.
+
+    Of very many such configurations the first MOST_ROWS.
+    """
     rows = study.configurations
     stopped = rows["status"].eq("oom").to_numpy() & (rows["completed"].to_numpy() == 0)
     edge = limits(study)
-    return [_advise(study, row, float(edge[row])) for row in np.flatnonzero(stopped).tolist()]
+    return [
+        _advise(study, row, float(edge[row]))
+        for row in np.flatnonzero(stopped).tolist()[:MOST_ROWS]
+    ]

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.advice.advice import Advice, limited, named, percent, rate, run_id, size
+from analysis.advice.advice import (
+    Advice,
+    configurations,
+    evidence,
+    named,
+    percent,
+    rate,
+    run_id,
+    size,
+)
 from analysis.advice.limits import limits
 from analysis.advice.neighbours import settings
-from analysis.advice.utilization import larger_batches
+from analysis.advice.utilization import MOST_ROWS, larger_batches
 from analysis.evidence import used_bytes
 from analysis.study import Study
 
@@ -27,30 +36,32 @@ def headroom(study: Study) -> list[Advice]:
     used = np.where(np.isnan(used), study.mean("peak_bytes"), used)
     speed = study.mean("time.samples_per_s")
     done = study.configurations["completed"].to_numpy() > 0
-    found = []
-    for row in np.flatnonzero(done & (used < FULL * limit)).tolist():
-        for near, gain in larger_batches(study, row)[:1]:
-            if gain < GAIN:
-                continue
-            other = near.row
-            line = (
-                f"{named(study, row)}: {size(used[row])} of {size(limit[row])}, "
-                f"{rate(speed[row])}; with {settings(study, near)} {size(used[other])}, "
-                f"{rate(speed[other])}, {percent(gain, signed=True)} (run {run_id(study, other)})"
-            )
-            found.append((gain, row, line))
+    spare = np.flatnonzero(done & (used < FULL * limit))
+    spare = spare[np.argsort(used[spare] / limit[spare], kind="stable")][:MOST_ROWS]
+    best = {row: larger_batches(study, row)[:1] for row in spare.tolist()}
+    found = [row for row, larger in best.items() if larger and larger[0][1] >= GAIN]
+
+    def line(row: int) -> str:
+        near, gain = best[row][0]
+        other = near.row
+        return (
+            f"{named(study, row)}: {size(used[row])} of {size(limit[row])}, {rate(speed[row])}; "
+            f"with {settings(study, near)} {size(used[other])}, {rate(speed[other])}, "
+            f"{percent(gain, signed=True)} (run {run_id(study, other)})"
+        )
+
     if not found:
         return []
-    found.sort(key=lambda item: -item[0])
+    found.sort(key=lambda row: -best[row][0][1])
     return [
         Advice(
             HEADROOM,
-            f"{len(found)} configurations leave more than {percent(1 - FULL)} of the memory "
-            "unused and are slower than they need be.",
+            f"{configurations(len(found))} with more than {percent(1 - FULL)} of the memory unused "
+            "could be faster.",
             "Raise the batch towards the memory limit: the larger batches below completed and are "
             "faster.",
-            limited([line for _, _, line in found]),
-            tuple(run_id(study, row) for _, row, _ in found),
+            evidence(found, line),
+            tuple(run_id(study, row) for row in found),
         )
     ]
 
@@ -66,18 +77,20 @@ def steadiness(study: Study) -> list[Advice]:
         return []
     off = np.abs(ratio - 1)
     rows = rows[np.argsort(-off[rows])]
-    lines = [
-        f"{named(study, row)}: step time {percent(ratio[row] - 1, signed=True)} in the second half "
-        "of the window against the first"
-        for row in rows.tolist()
-    ]
+
+    def line(row: int) -> str:
+        return (
+            f"{named(study, row)}: step time {percent(ratio[row] - 1, signed=True)} in the second "
+            "half of the window against the first"
+        )
+
     return [
         Advice(
             STEADINESS,
-            f"The step time of {len(rows)} configurations was not steady while it was measured.",
+            f"The step time of {configurations(len(rows))} was not steady while it was measured.",
             "Measure longer (measure.warmup_steps, measure.steps), on a machine that does nothing "
             f"else, or repeat; here differences below {percent(off[rows].max())} mean nothing.",
-            limited(lines),
+            evidence(rows.tolist(), line),
             tuple(run_id(study, row) for row in rows.tolist()),
         )
     ]

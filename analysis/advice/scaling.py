@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from analysis.advice.advice import Advice, duration, limited, named, percent, run_id
-from analysis.axes import text
+from analysis.advice.advice import (
+    Advice,
+    configurations,
+    duration,
+    evidence,
+    named,
+    percent,
+    run_id,
+)
 from analysis.scaling import GOOD, Curves, causes, curves
 from analysis.study import Study
 
@@ -35,12 +44,38 @@ def _parts(study: Study, row: int) -> str:
     return ", ".join(f"{part.replace('_', ' ')} {duration(known[part])}" for part in largest)
 
 
-def _line(study: Study, found: Curves, row: int, cause: str) -> str:
+class _Point(NamedTuple):
+    """A configuration of low efficiency, on its curve."""
+
+    row: int
+    found: Curves
+    cause: str
+
+    @property
+    def efficiency(self) -> float:
+        return float(self.found.efficiency[self.row])
+
+
+def _line(study: Study, point: _Point) -> str:
+    row, found = point.row, point.found
     base = int(found.found.base[row])
     return (
         f"{named(study, row)}: {found.kind} scaling, speed-up {found.speed_up[row]:.2f} on "
-        f"{found.gpus[row]:.0f}, efficiency {percent(found.efficiency[row])}; {cause}. A step: "
+        f"{found.gpus[row]:.0f}, efficiency {percent(point.efficiency)}; {point.cause}. A step: "
         f"{_parts(study, row)}; on 1 GPU: {_parts(study, base)} (run {run_id(study, base)})"
+    )
+
+
+def _of_cause(study: Study, cause: str, points: list[_Point]) -> Advice:
+    points = sorted(points, key=lambda point: point.efficiency)
+    gpus = sorted({int(point.found.gpus[point.row]) for point in points})
+    told = f"{configurations(len(points))} on {' or '.join(map(str, gpus))} GPUs"
+    return Advice(
+        RULE,
+        f"Poor scaling of {told}, most of all through {cause}.",
+        _ACTIONS.get(cause, "Look at that part of the step first."),
+        evidence(points, lambda point: _line(study, point)),
+        tuple(dict.fromkeys(run_id(study, point.row) for point in points)),
     )
 
 
@@ -49,7 +84,7 @@ def crowded(study: Study) -> npt.NDArray[np.int64]:
     rows = study.configurations
     runs = rows["run"].to_numpy()
     cores = study.mean("hardware.cpu_count")
-    ranks = study.mean("hardware.world_size") / study.mean("hardware.nodes")
+    ranks = study.mean("hardware.world_size") / np.nan_to_num(study.mean("hardware.nodes"), nan=1)
     on_cpu = study.frame["hardware.device"].iloc[runs].eq("cpu").to_numpy()
     done = rows["completed"].to_numpy() > 0
     found = np.flatnonzero(on_cpu & done & (ranks > cores))
@@ -60,16 +95,16 @@ def _taking_turns(study: Study, rows: npt.NDArray[np.int64]) -> list[Advice]:
     if not len(rows):
         return []
     cores, ranks = study.mean("hardware.cpu_count"), study.mean("hardware.world_size")
-    lines = [
-        f"{named(study, row)}: {ranks[row]:.0f} processes, {cores[row]:.0f} cores"
-        for row in rows.tolist()
-    ]
+
+    def line(row: int) -> str:
+        return f"{named(study, row)}: {ranks[row]:.0f} processes, {cores[row]:.0f} cores"
+
     return [
         Advice(
             RULE,
-            f"{len(rows)} configurations ran more processes than the machine has cores.",
+            f"{configurations(len(rows))} ran more processes than the machine has cores.",
             "Do not read their scaling as that of GPUs: the processes took turns.",
-            limited(lines),
+            evidence(rows.tolist(), line),
             tuple(run_id(study, row) for row in rows.tolist()),
         )
     ]
@@ -82,27 +117,15 @@ def advise(study: Study) -> list[Advice]:
     """
     if study.axis("gpus") is None:
         return []
-    sharing = crowded(study)
-    grouped: dict[str, list[tuple[float, int, str]]] = {}
+    turns = crowded(study)
+    sharing = set(turns.tolist())
+    grouped: dict[str, list[_Point]] = {}
     for found in (curves(study, "strong"), curves(study, "weak")):
         for row, cause in enumerate(causes(study, found)):
-            on_curve = found.curve[row] >= 0 and found.gpus[row] > 1 and row not in sharing
-            if cause is not None and on_curve and found.efficiency[row] < GOOD:
-                line = _line(study, found, row, cause)
+            if cause is None or found.curve[row] < 0 or found.gpus[row] <= 1 or row in sharing:
+                continue
+            if found.efficiency[row] < GOOD:
                 name = cause.rsplit(": ", 1)[0]
-                grouped.setdefault(name, []).append((float(found.efficiency[row]), row, line))
-    advice = _taking_turns(study, sharing)
-    for name, items in sorted(grouped.items(), key=lambda item: -len(item[1])):
-        items.sort(key=lambda item: item[0])
-        gpus = sorted({text(study.configurations["axis.gpus"].iat[row]) for _, row, _ in items})
-        advice.append(
-            Advice(
-                RULE,
-                f"{len(items)} configurations on {' or '.join(gpus)} GPUs scale poorly, most of "
-                f"all through {name}.",
-                _ACTIONS.get(name, "Look at that part of the step first."),
-                limited([line for _, _, line in items]),
-                tuple(dict.fromkeys(run_id(study, row) for _, row, _ in items)),
-            )
-        )
-    return advice
+                grouped.setdefault(name, []).append(_Point(row, found, cause))
+    most_first = sorted(grouped.items(), key=lambda item: -len(item[1]))
+    return [*_taking_turns(study, turns), *(_of_cause(study, *item) for item in most_first)]

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
-from analysis.advice.advice import Advice, duration, limited, named, percent, rate, run_id
+from analysis.advice.advice import (
+    Advice,
+    configurations,
+    duration,
+    evidence,
+    named,
+    percent,
+    rate,
+    run_id,
+)
 from analysis.advice.batch_axes import BATCH_AXES, micro_batches
 from analysis.advice.neighbours import Neighbour, neighbours, settings
 from analysis.study import Floats, Study
@@ -18,6 +29,9 @@ BUSY = 70.0
 # Shares of a step from which a part counts as a cause.
 DATA_WAIT = 0.10
 COMMUNICATION = 0.20
+
+# Each is compared with all others; more of them say nothing new.
+MOST_ROWS = 100
 
 # Gain in throughput from which a batch counts as too small.
 GAIN = 0.10
@@ -45,20 +59,29 @@ def _busy(study: Study, row: int) -> str:
     return f"device busy {percent:.0f} % of the time, " if percent == percent else ""
 
 
-def _by_share(study: Study, part: str, least: float, among: Mask) -> list[tuple[int, str]]:
-    """Rows in which a part takes too much, the worst first, with the figures."""
-    shares, seconds = share(study, part), study.mean(f"time.parts.{part}_s")
-    step = study.mean("time.step_time_mean_s")
+def _by_share(study: Study, part: str, least: float, among: Mask) -> list[int]:
+    """Rows in which a part takes too much, the worst first."""
+    shares = share(study, part)
     rows = np.flatnonzero(among & (np.nan_to_num(shares) >= least))
-    rows = rows[np.argsort(-shares[rows])]
-    return [
-        (
-            row,
-            f"{named(study, row)}: {_busy(study, row)}{part.replace('_', ' ')} "
-            f"{duration(seconds[row])} of {duration(step[row])} a step ({percent(shares[row])})",
-        )
-        for row in rows.tolist()
-    ]
+    worst: list[int] = rows[np.argsort(-shares[rows])].tolist()
+    return worst
+
+
+def _share_line(study: Study, part: str, row: int) -> str:
+    seconds, step = study.mean(f"time.parts.{part}_s"), study.mean("time.step_time_mean_s")
+    return (
+        f"{named(study, row)}: {_busy(study, row)}{part.replace('_', ' ')} "
+        f"{duration(seconds[row])} of {duration(step[row])} a step "
+        f"({percent(seconds[row] / step[row])})"
+    )
+
+
+def _host_line(study: Study, row: int) -> str:
+    step, host = study.mean("time.step_time_s"), study.mean("time.host_step_time_s")
+    return (
+        f"{named(study, row)}: {_busy(study, row)}{duration(step[row])} a step by the device's "
+        f"clock, {duration(host[row])} by the host's"
+    )
 
 
 def larger_batches(study: Study, row: int) -> list[tuple[Neighbour, float]]:
@@ -75,27 +98,32 @@ def larger_batches(study: Study, row: int) -> list[tuple[Neighbour, float]]:
     return sorted(found, key=lambda item: -item[1])
 
 
-def _small_batches(study: Study, among: Mask) -> list[tuple[int, str]]:
-    speed = study.mean("time.samples_per_s")
-    found = []
-    for row in np.flatnonzero(among).tolist():
-        for near, gain in larger_batches(study, row)[:1]:
-            if gain >= GAIN:
-                line = (
-                    f"{named(study, row)}: {_busy(study, row)}{rate(speed[row])}; with "
-                    f"{settings(study, near)} {rate(speed[near.row])}, "
-                    f"{percent(gain, signed=True)} (run {run_id(study, near.row)})"
-                )
-                found.append((gain, row, line))
-    found.sort(key=lambda item: -item[0])
-    return [(row, line) for _, row, line in found]
+def _small_batches(study: Study, among: Mask) -> dict[int, tuple[Neighbour, float]]:
+    """Rows that a larger batch would speed up, the largest gain first."""
+    busy = study.mean("utilization.gpu_percent")
+    rows = np.flatnonzero(among)
+    rows = rows[np.argsort(busy[rows], kind="stable")][:MOST_ROWS]
+    best = {row: larger_batches(study, row)[:1] for row in rows.tolist()}
+    gains = {row: found[0] for row, found in best.items() if found and found[0][1] >= GAIN}
+    return dict(sorted(gains.items(), key=lambda item: -item[1][1]))
 
 
-def _advice(study: Study, finding: str, action: str, found: list[tuple[int, str]]) -> list[Advice]:
-    if not found:
+def _batch_line(study: Study, row: int, larger: tuple[Neighbour, float]) -> str:
+    speed, (near, gain) = study.mean("time.samples_per_s"), larger
+    return (
+        f"{named(study, row)}: {_busy(study, row)}{rate(speed[row])}; with "
+        f"{settings(study, near)} {rate(speed[near.row])}, {percent(gain, signed=True)} "
+        f"(run {run_id(study, near.row)})"
+    )
+
+
+def _advice(
+    study: Study, finding: str, action: str, rows: list[int], line: Callable[[int], str]
+) -> list[Advice]:
+    if not rows:
         return []
-    runs = tuple(run_id(study, row) for row, _ in found)
-    return [Advice(RULE, finding, action, limited([line for _, line in found]), runs)]
+    runs = tuple(run_id(study, row) for row in rows)
+    return [Advice(RULE, finding, action, evidence(rows, line), runs)]
 
 
 def advise(study: Study) -> list[Advice]:
@@ -110,41 +138,37 @@ def advise(study: Study) -> list[Advice]:
     unknown = done & np.isnan(busy)
     waiting = _by_share(study, "data_wait", DATA_WAIT, low | unknown)
     talking = _by_share(study, "communication", COMMUNICATION, low)
-    bound = np.flatnonzero((low | unknown) & _host_bound(study)).tolist()
-    step, host = study.mean("time.step_time_s"), study.mean("time.host_step_time_s")
-    hosted = [
-        (
-            row,
-            f"{named(study, row)}: {_busy(study, row)}{duration(step[row])} a step by the device's "
-            f"clock, {duration(host[row])} by the host's",
-        )
-        for row in bound
-    ]
+    hosted = np.flatnonzero((low | unknown) & _host_bound(study)).tolist()
+    small = _small_batches(study, low)
     return [
         *_advice(
             study,
-            f"{len(waiting)} configurations wait for data.",
+            f"The device waits for data in {configurations(len(waiting))}.",
             "Prepare the data beforehand or load it with more workers; a faster device or lower "
             "precision cannot help before that.",
             waiting,
+            lambda row: _share_line(study, "data_wait", row),
         ),
         *_advice(
             study,
-            f"The host cannot keep the device busy in {len(hosted)} configurations.",
+            f"The host cannot keep the device busy in {configurations(len(hosted))}.",
             "Give the device more to do at a time: a larger batch per device, or compiled code.",
             hosted,
+            lambda row: _host_line(study, row),
         ),
         *_advice(
             study,
-            f"{len(talking)} configurations leave the device idle while gradients are exchanged.",
+            f"The device is idle while gradients are exchanged in {configurations(len(talking))}.",
             "Exchange less often (accumulation) or compute more between exchanges (a larger batch "
             "per device).",
             talking,
+            lambda row: _share_line(study, "communication", row),
         ),
         *_advice(
             study,
             "The batch is too small to fill the device.",
             "Raise it: the larger batches below are faster.",
-            _small_batches(study, low),
+            list(small),
+            lambda row: _batch_line(study, row, small[row]),
         ),
     ]

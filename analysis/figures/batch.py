@@ -32,8 +32,9 @@ def lines(study: Study) -> list[list[int]]:
     peak = study.mean("peak_bytes")
     stopped = study.configurations["status"].eq("oom").to_numpy()
     found = []
-    for number in np.unique(group[known]).tolist():
-        rows = np.flatnonzero((group == number) & known)
+    order = np.flatnonzero(known)
+    order = order[np.argsort(group[order], kind="stable")]
+    for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
         rows = rows[~np.isnan(peak[rows]) | stopped[rows]]
         if len(np.unique(micro[rows])) > 1 and not np.isnan(peak[rows]).all():
             found.append(rows[np.argsort(micro[rows], kind="stable")].tolist())
@@ -90,18 +91,18 @@ def build(study: Study) -> Drawing:
             axes.axhline(size / scale.divisor, color=style.BLACK, ls="--", lw=1.3)
             axes.annotate(
                 f"limit {words}",
-                (1, size / scale.divisor),
-                (-4, -4),
+                (0, size / scale.divisor),
+                (4, -4),
                 xycoords=("axes fraction", "data"),
                 textcoords="offset points",
-                ha="right",
+                ha="left",
                 va="top",
                 fontsize=8.5,
             )
         else:
             told.append(f"The limit of {words} lies far above the diagram.")
-    axes.set_ylim(bottom=0)
     axes.margins(x=0.08, y=0.14)
+    axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
     axes.set_xlabel("micro-batch (samples per device and backward pass)")
     axes.set_ylabel(f"peak memory of one device ({scale.unit})")
     style.legend_below(axes, columns=2)

@@ -20,8 +20,9 @@ _WITHOUT = ("gpus", "batch.size", "batch.per_gpu")
 def _lines(found: Curves) -> list[list[int]]:
     """The rows of each curve that has a run on 1 GPU and another one, by number of GPUs."""
     lines = []
-    for number in np.unique(found.curve[found.curve >= 0]).tolist():
-        rows = np.flatnonzero((found.curve == number) & np.isfinite(found.speed_up))
+    order = np.flatnonzero((found.curve >= 0) & np.isfinite(found.speed_up))
+    order = order[np.argsort(found.curve[order], kind="stable")]
+    for rows in np.split(order, np.flatnonzero(np.diff(found.curve[order])) + 1):
         rows = rows[np.argsort(found.gpus[rows], kind="stable")]
         if len(np.unique(found.gpus[rows])) > 1 and found.gpus[rows][0] == 1:
             lines.append(rows.tolist())

@@ -44,8 +44,9 @@ _CANNOT_BE_EQUAL = {
 
 def _explain_parity(study: Study, frame: pd.DataFrame, rows: list[int], notes: facts.Notes) -> None:
     kinds = study.frame["numerics.parity"].to_numpy()[study.configurations["run"].to_numpy()]
+    words = frame["parity"].to_numpy()
     for row in rows:
-        if frame["parity"].iat[row] == "different" and kinds[row] in _CANNOT_BE_EQUAL:
+        if words[row] == "different" and kinds[row] in _CANNOT_BE_EQUAL:
             notes.add(row, _CANNOT_BE_EQUAL[kinds[row]])
 
 

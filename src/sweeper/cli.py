@@ -23,6 +23,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
+from sweeper import counts
 from sweeper.application import SweepApplication, task
 from sweeper.complaints import Known, explain
 from sweeper.config import Config
@@ -51,6 +52,7 @@ def new_name() -> str:
 def register() -> None:
     """Make the schema and the resolver known to Hydra; needed before any composition."""
     ConfigStore.instance().store(name="sweeper_schema", node=Config, provider="sweeper")
+    counts.register()
     OmegaConf.register_new_resolver("sweeper.new_name", new_name, replace=True)
 
 

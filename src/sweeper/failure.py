@@ -43,6 +43,9 @@ _OOM_MESSAGE = re.compile(
 
 _DIVERGED_TYPES = ("DivergedError",)
 
+# The run was told to go, and saved itself or left the field to its next attempt.
+_ENDED_TYPES = ("Preempted", "Superseded")
+
 # What the surviving ranks say when another one has gone.
 _SECONDARY_MESSAGE = re.compile(
     r"Connection (closed|reset|refused|aborted)"
@@ -78,13 +81,13 @@ def bytes_requested(message: str) -> int | None:
 
 
 def status_of(failure: Failure) -> Status:
-    """`oom`, `diverged` or `failed`, from the failure's type and message."""
+    """`oom`, `diverged`, `killed` or `failed`, from the failure's type and message."""
     kind = failure.type.rpartition(".")[2]
     if kind in _OOM_TYPES or _OOM_MESSAGE.search(failure.message):
         return Status.OOM
     if kind in _DIVERGED_TYPES:
         return Status.DIVERGED
-    return Status.FAILED
+    return Status.KILLED if kind in _ENDED_TYPES else Status.FAILED
 
 
 def is_secondary(failure: Failure) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from sweeper.config import Config, Split, check
 from sweeper.data.evaluation import evaluation_batches
@@ -25,6 +26,7 @@ from sweeper.errors import DivergedError
 from sweeper.instantiate import build
 from sweeper.measure.clock import StepClock
 from sweeper.measure.environment import hardware, software
+from sweeper.measure.flops import FlopsMeter
 from sweeper.measure.memory import MemoryMeter, parts_by_difference
 from sweeper.measure.memory import combine_ranks as combine_memory
 from sweeper.measure.sampler import UtilizationSampler
@@ -33,7 +35,7 @@ from sweeper.measure.timing import combine_ranks as combine_time
 from sweeper.place import Place
 from sweeper.preemption import Preempted, Preemption
 from sweeper.ranks import Ranks
-from sweeper.record import Loss, Memory, Numerics
+from sweeper.record import Loss, Memory, Numerics, Time
 from sweeper.report import Report
 from sweeper.resume import Progress
 from sweeper.series import StepRow
@@ -109,7 +111,9 @@ class _Rank:
             device=device,
         )
         self.meter = MemoryMeter(device)
+        self.flops = FlopsMeter()
         self.memory = Memory()
+        self.batch: StepBatch | None = None  # the step's own
         self.started_s = 0.0  # the first step of this attempt
         self.progress = Progress(
             place, ranks, self.record, self.step, self.loader, self.clock, config.train.steps
@@ -180,12 +184,12 @@ class _Rank:
         while self.results.count < steps:
             if self.preemption.due(self.results.count):
                 return True
-            self._one_step()
+            self.flops.do(self._one_step)
         return False
 
     def _one_step(self) -> None:
         self.clock.begin_step()
-        batch = next(self.loader)
+        batch = self.batch = next(self.loader)
         result = self.step(
             batch.micro_batches, batch.weights, global_weight=self._global_weight(batch)
         )
@@ -198,11 +202,17 @@ class _Rank:
     def _memory(self, counted: bool) -> Memory:
         """The rank's memory; on the CPU its tensors are counted on one more step."""
         if counted:
-            return self.meter.result(measure_step(self._one_step, self.step.persistent_tensors))
+            return self.meter.result(measure_step(self._one_step, self._persistent))
         peak_bytes = self.meter.result().warm.peak_allocated_bytes
         if peak_bytes is None:
             return self.meter.result()
-        return self.meter.result(parts_by_difference(peak_bytes, self.step.persistent_tensors()))
+        return self.meter.result(parts_by_difference(peak_bytes, self._persistent()))
+
+    def _persistent(self) -> dict[str, list[Tensor]]:
+        """What is not made by the step at hand, by component."""
+        batches = self.batch.micro_batches if self.batch else []
+        data = [tensor for micro_batch in batches for tensor in micro_batch.values()]
+        return {**self.step.persistent_tensors(), "data": data}
 
     def _global_weight(self, batch: StepBatch) -> int | None:
         """Units of the global batch where they are known without asking the other ranks."""
@@ -257,7 +267,7 @@ class _Rank:
             if not math.isfinite(loss):
                 raise DivergedError(f"the loss is {loss} in step {index}")
         setup_s = record.time.setup_s
-        record.time = combine_time(self.ranks.gather(self.clock.time(self.split.global_batch)))
+        record.time = combine_time(self.ranks.gather(self._time()))
         record.time.setup_s = setup_s
         record.time.training_s = training_s
         self._warn_of_few_steps()
@@ -279,6 +289,14 @@ class _Rank:
             grad_norm_last=rows[-1].grad_norm,
         )
         self.report.rows = rows
+
+    def _time(self) -> Time:
+        """The rank's times and FLOPs."""
+        dtype = self.record.numerics.compute_dtype
+        if dtype == "float32" and self.record.numerics.tf32:
+            dtype = "tf32"
+        times = self.clock.time(self.split.global_batch)
+        return self.flops.complete(times, self.record.hardware.device_name, dtype)
 
     def _rows(self, losses: Sequence[float]) -> list[StepRow]:
         results = self.results

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from sweeper.launch.progress import counts, read_sweep, sweep_time_left_s
 from sweeper.launch.render import duration, table
+from sweeper.launch.slurm_status import add_states
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{options.directory}: no runs of a sweep here", file=sys.stderr)
         return 1
     active = [run for run in sweep if run.record is None]
+    add_states(active)
     running = sum(run.status == "running" for run in active)
     left = sweep_time_left_s(sweep, parallel=max(1, running)) if running else None
     caption = counts(sweep) + (f" · {duration(left)} left" if running else "")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, environment, records
+from commands import ROOT, environment, records
 
 from sweeper.record import Record, Status
 

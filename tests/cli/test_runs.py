@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SMALL, Train, records
+from commands import ROOT, SMALL, Train, records
 
 from sweeper.record import Status
 

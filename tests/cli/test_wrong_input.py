@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Train
+from commands import Train
 
 CASES = {
     "unknown key": (["precison=amp"], ["precison", "did you mean precision?"]),

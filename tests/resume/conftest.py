@@ -17,7 +17,7 @@ from sweeper.cli import register
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 
-# Everything that a snapshot must hold is in play: momentum, average, schedule, clipping, dropout.
+# Everything that a snapshot must hold is in play: momentum, average, schedule, clipping.
 OVERRIDES = (
     "model.depth=1",
     "train.steps=10",

@@ -67,7 +67,9 @@ class SlurmSweep:
 
     def records(self) -> dict[str, Record]:
         paths = self.run_dirs().items()
-        return {name: read_record(p / RECORD_FILE) for name, p in paths if (p / RECORD_FILE).exists()}
+        return {
+            name: read_record(p / RECORD_FILE) for name, p in paths if (p / RECORD_FILE).exists()
+        }
 
     def starts(self, name: str | None = None) -> list[dict[str, Any]]:
         """What each rank that was ever started noted about itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -56,7 +57,7 @@ def test_elements_of_an_array_run_at_most_so_many_at_a_time(sweep: SlurmSweep) -
         (start["at"], start["at"] + 1.0, start["host"], start["MINE"], start["OMP_NUM_THREADS"])
         for start in sweep.starts()
     )
-    assert all(end <= after[0] for (_, end, *_), after in zip(spans, spans[1:], strict=False))
+    assert all(end <= after[0] for (_, end, *_), after in itertools.pairwise(spans))
     assert {span[2:] for span in spans} == {("n2", "yes", "2")}
     job = sweep.starts()[0]["SLURM_JOB_ID"]
     assert re.search(r"\bComment=hello\b", sweep.cluster("scontrol", "show", "job", job))

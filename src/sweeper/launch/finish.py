@@ -17,6 +17,7 @@ from sweeper.launch.attempt import Attempt, set_aside
 from sweeper.launch.leftover import RANKS_FILE, Leftover, unknown_exits
 from sweeper.launch.processes import NOT_STARTED, log_files
 from sweeper.record import (
+    DRAFT_FILE,
     RECORD_FILE,
     Failure,
     Hardware,
@@ -32,6 +33,9 @@ from sweeper.record import (
 )
 
 TAIL_LINES = 20
+
+# Parts of a record that the run's draft knows better than the launcher.
+_DRAFTED = ("memory", "time", "loss", "numerics", "hardware", "utilization", "software", "warnings")
 
 # Signals by which someone ends a process; the others are faults of the process itself.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -168,7 +172,7 @@ def _record(attempt: Attempt, status: Status, failure: Failure | None) -> Record
     with contextlib.suppress(RecordError):
         state = read_state(run_dir)
     done = status is Status.COMPLETED
-    return Record(
+    record = Record(
         identity=run.identity,
         attempt=attempt.number,
         attempts=earlier_attempts(run_dir, attempt.number),
@@ -182,9 +186,15 @@ def _record(attempt: Attempt, status: Status, failure: Failure | None) -> Record
             nodes=run.resources.nodes,
             hosts=[socket.gethostname()],
             cpu_count=os.cpu_count(),
-            shares_node_with=attempt.place().neighbours(),
         ),
     )
+    # What the run itself knew when it last kept it.
+    with contextlib.suppress(FileNotFoundError, RecordError):
+        draft = read_record(attempt.dir / DRAFT_FILE)
+        for name in _DRAFTED:
+            setattr(record, name, getattr(draft, name))
+    record.hardware.shares_node_with = attempt.place().neighbours()
+    return record
 
 
 def _stacks(errors: Path) -> str:

@@ -32,6 +32,7 @@ class Progress:
     state: State | None = None
     record: Record | None = None
     started_at: str | None = None
+    run_dir: Path | None = None
 
     @property
     def time_left_s(self) -> float | None:
@@ -77,7 +78,7 @@ def read_progress(run_dir: Path, label: str | None = None) -> Progress:
         status = state.state if state else "queued"
         if status == "finished" or (status == "running" and state and _is_gone(state)):
             status = "lost"
-    return Progress(label, status, state, record)
+    return Progress(label, status, state, record, run_dir=run_dir)
 
 
 def _is_gone(state: State) -> bool:

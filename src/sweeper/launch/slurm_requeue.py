@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import time
-from pathlib import Path
+from typing import Any
 
 import submitit
 from omegaconf import OmegaConf
@@ -21,7 +21,6 @@ from sweeper.place import Place
 from sweeper.record import (
     CONFIG_FILE,
     Failure,
-    Record,
     Status,
     dump,
     now,
@@ -39,10 +38,8 @@ FENCE_S = 3.0
 def _attempt(place: Place, number: int) -> Attempt:
     """As the launcher would know it."""
     config = OmegaConf.create({})
-    plain = {}
     path = place.run_dir / CONFIG_FILE
-    if path.exists():
-        plain = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    plain = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {}
     nodes = place.world_size // place.ranks_per_node
     need = Resources(gpus=0, nodes=nodes, ranks=place.ranks_per_node)
     assert isinstance(plain, dict)
@@ -58,7 +55,7 @@ def _attempt(place: Place, number: int) -> Attempt:
 
 def note_start(place: Place, submission: str) -> None:
     """When and where the attempt began, as the local launcher notes it."""
-    start = {
+    start: dict[str, Any] = {
         "job": submission,
         "slurm_job": submitit.JobEnvironment().job_id,
         "host": socket.gethostname(),
@@ -83,13 +80,12 @@ def settle_earlier(place: Place) -> None:
     failures = read_failures(before)
     message = "Slurm started the run again; nobody saw how this attempt ended"
     failure = failures[0] if failures else Failure(type="Lost", message=message, at=now())
-    _note_end(_attempt(place, place.attempt - 1), failure, before)
+    _note_end(_attempt(place, place.attempt - 1), failure)
 
 
-def _note_end(attempt: Attempt, failure: Failure, directory: Path) -> Record:
+def _note_end(attempt: Attempt, failure: Failure) -> None:
     record = finish.end_record(attempt, Status.KILLED, failure)
-    write_atomic(directory / ENDED_FILE, dump(record))
-    return record
+    write_atomic(attempt.dir / ENDED_FILE, dump(record))
 
 
 def end_preempted(
@@ -108,8 +104,10 @@ def end_preempted(
     """
     attempt = _attempt(place, place.attempt)
     why = f"the time limit of {limit_min:g} min" if limit_min is not None else "a preemption"
-    failure = Failure(type=PREEMPTED, message=f"saved itself ahead of {why}", rank=0, at=now())
-    _note_end(attempt, failure, place.attempt_dir)
+    if not (place.attempt_dir / ENDED_FILE).exists():  # the run's own says more
+        message = f"saved itself ahead of {why}"
+        failure = Failure(type=PREEMPTED, message=message, rank=0, at=now())
+        _note_end(attempt, failure)
     if not requeues:
         return 0
     count = int(os.environ.get("SLURM_RESTART_COUNT") or 0)

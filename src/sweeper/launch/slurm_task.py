@@ -149,19 +149,17 @@ class _Guardian:
         note = {"rank": self._place.rank, "code": code, "at": now(), "sent": sent}
         note["oom"] = killed and oom.was_it()
         preempted = self._is_preempted()
+        write_atomic(exit_file(self._dir, self._place.rank), json.dumps(note) + "\n")
         if preempted and self._place.rank == 0:
-            code = requeue.end_preempted(
+            return requeue.end_preempted(
                 self._place,
                 self._task.max_requeues,
                 self._requeues,
                 limit_min=self._near_limit(),
             )
-        write_atomic(exit_file(self._dir, self._place.rank), json.dumps(note) + "\n")
         if preempted:
-            if self._place.rank > 0:
-                self._wait_for_rank_0()
-                return 0
-            return code
+            self._wait_for_rank_0()
+            return 0
         if code != 0 and not sent:
             time.sleep(OWN_END_S)  # the others may still say why themselves
         return abs(code)

@@ -21,6 +21,15 @@ def usable_cores(proc: Path = _PROC, cgroup: Path = _CGROUP) -> int:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         cores = psutil.cpu_count() or 1
+    return _within_quota(cores, proc, cgroup)
+
+
+def machine_cores(proc: Path = _PROC, cgroup: Path = _CGROUP) -> int:
+    """Cores of the machine, cut by a container's quota; the same on every rank, however pinned."""
+    return _within_quota(psutil.cpu_count() or 1, proc, cgroup)
+
+
+def _within_quota(cores: int, proc: Path, cgroup: Path) -> int:
     quota = _cpu_quota(proc, cgroup)
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from sweeper.measure import nvml as nv
-from sweeper.measure.cores import cpu_name, usable_cores, usable_memory_bytes
+from sweeper.measure.cores import cpu_name, machine_cores, usable_memory_bytes
 from sweeper.place import Place
 from sweeper.record import Hardware, Software
 
@@ -65,7 +65,7 @@ def hardware(device: torch.device | str, place: Place) -> Hardware:
         hosts=[socket.gethostname()],
         backend=dist.get_backend() if dist.is_available() and dist.is_initialized() else None,
         cpu_name=cpu_name(),
-        cpu_count=usable_cores(),
+        cpu_count=machine_cores(),
         threads_per_rank=torch.get_num_threads(),
         visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         shares_node_with=list(place.shares_node_with),

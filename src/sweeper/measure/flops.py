@@ -17,6 +17,9 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
+from sweeper.measure.peaks import peak_flops
+from sweeper.record import Time
+
 _aten = torch.ops.aten
 
 
@@ -64,6 +67,45 @@ def share_of_peak(
     if peak_flops is None:
         return None
     return flops_per_step / step_time_s / (peak_flops * devices)
+
+
+class FlopsMeter:
+    """Counts one rank's FLOPs in the first step it does; that step belongs to the warm-up.
+
+    It computes what it always computes, only slower, and holds nothing beyond an operator's end: so
+    neither the measured window nor a memory peak shows it.
+
+    Attributes:
+        flops: of that step; None before it.
+    """
+
+    def __init__(self) -> None:
+        self.flops: Flops | None = None
+
+    def do(self, step: Callable[[], object]) -> None:
+        """Do one step."""
+        if self.flops is None:
+            self.flops = count_flops(step)
+        else:
+            step()
+
+    def complete(self, time: Time, device_name: str | None, dtype: str | None) -> Time:
+        """The rank's times with its FLOPs, and the shares of its device's peak where one is known.
+
+        Args:
+            time: of this rank; filled in.
+            device_name: of a GPU, as CUDA gives it.
+            dtype: of the matrix products; `tf32` where float32 products are rounded to it.
+        """
+        if self.flops is None:
+            return time
+        time.flops_per_step = float(self.flops.useful)
+        time.hardware_flops_per_step = float(self.flops.executed)
+        if time.step_time_s is not None and device_name is not None and dtype is not None:
+            peak = peak_flops(device_name, dtype)
+            time.mfu = share_of_peak(time.flops_per_step, time.step_time_s, peak)
+            time.hfu = share_of_peak(time.hardware_flops_per_step, time.step_time_s, peak)
+        return time
 
 
 class _Counter(TorchDispatchMode):

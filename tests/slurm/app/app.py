@@ -35,7 +35,7 @@ HERE = Path(__file__).parent
 NOTED = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS", "MINE")
 
 
-class Preempted(Exception):
+class Preempted(Exception):  # noqa: N818  # nothing went wrong
     """The run has saved itself, because it was told to."""
 
 

@@ -16,7 +16,8 @@ def files(
     control, database, *node_ports = ports
     found = {
         "hosts": "".join(f"127.0.0.1 {name}\n" for name in ("localhost", host, *nodes)),
-        "gres.conf": f"NodeName={','.join(nodes)} Name=gpu File={directory}/dev/gpu[0-{gpus - 1}]\n",
+        "gres.conf": f"NodeName={','.join(nodes)} Name=gpu "
+        f"File={directory}/dev/gpu[0-{gpus - 1}]\n",
         "slurm.conf": _slurm(directory, host, control, accounting and database)
         + "".join(
             f"NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} "
@@ -45,13 +46,13 @@ def _slurm(directory: Path, host: str, port: int, database_port: int) -> str:
             f"AccountingStoragePass={directory}/run/munge.socket\n"
             "AccountingStorageTRES=gres/gpu\n"
         )
-    return _SLURM.format(dir=directory, host=host, port=port, first=int(time.time()) % 60_000_000) + (
-        accounting
-    )
+    # Numbers of jobs that an earlier cluster gave are not given again.
+    first = int(time.time()) % 60_000_000
+    return _SLURM.format(dir=directory, host=host, port=port, first=first) + accounting
 
 
 # CPUs and memory are as claimed, whatever the machine has. A requeued job waits for `cred_expire`
-# seconds before it starts again.
+# seconds before it starts again; below 5 Slurm takes 120.
 _SLURM = """\
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
@@ -60,7 +61,7 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={dir}/run/munge.socket,cred_expire=2
+AuthInfo=socket={dir}/run/munge.socket,cred_expire=5
 FirstJobId={first}
 StateSaveLocation={dir}/state
 SlurmdSpoolDir={dir}/spool/%n

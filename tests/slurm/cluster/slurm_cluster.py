@@ -123,9 +123,7 @@ class Cluster:
     def start_node(self, node: str) -> None:
         """Start the node's daemon, under a host name of its own that its jobs see, too."""
         hosts = self.dir / "etc" / "hosts"
-        script = (
-            f"hostname {node} && mount --bind {hosts} /etc/hosts && exec slurmd -D -N {node}"
-        )
+        script = f"hostname {node} && mount --bind {hosts} /etc/hosts && exec slurmd -D -N {node}"
         command = ["unshare", "--uts", "--mount", "--propagation", "private", "sh", "-c", script]
         self._start(f"slurmd-{node}", command)
 
@@ -201,9 +199,9 @@ class Cluster:
                 process.wait()
         for process in psutil.process_iter():  # what a killed daemon left behind
             with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get("SLURM_CONF") == self.environment["SLURM_CONF"]:
-                    if process.pid != os.getpid():
-                        process.kill()
+                ours = process.environ().get("SLURM_CONF") == self.environment["SLURM_CONF"]
+                if ours and process.pid != os.getpid():
+                    process.kill()
         shutil.rmtree(self.dir, ignore_errors=True)
 
 

@@ -10,6 +10,7 @@ import re
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
@@ -56,3 +57,9 @@ class CountSource(ConfigSource):
 class CountSearchPath(SearchPathPlugin):
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         search_path.append("counts", "count://")
+
+
+def register() -> None:
+    """For this program alone: as an installed plugin it would claim `gpus` in every application."""
+    for plugin in (CountSource, CountSearchPath):
+        Plugins.instance().register(plugin)
