@@ -51,15 +51,14 @@ def _raw(frame: pd.DataFrame, name: str | None) -> Floats:
 
 
 def _scales(table: Table) -> dict[str, Scale]:
-    """Column -> scale. Columns of one scale are judged together."""
+    """Column -> scale. Of columns of one scale the first decides."""
     grouped: dict[str, list[Column]] = {}
     for column in table.columns:
         if column.kind != "text":
             grouped.setdefault(column.scale or column.name, []).append(column)
     scales = {}
     for columns in grouped.values():
-        values = np.concatenate([_raw(table.frame, c.name) for c in columns])
-        scale = choose(columns[0].kind, values)
+        scale = choose(columns[0].kind, _raw(table.frame, columns[0].name))
         if columns[0].decimals is not None:
             scale = replace(scale, decimals=columns[0].decimals)
         scales.update({c.name: scale for c in columns})

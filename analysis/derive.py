@@ -10,7 +10,9 @@ import pandas as pd
 
 from analysis.frame import column, first_of, translate
 
-SOFTWARE = ("python", "torch", "cuda", "cudnn", "nccl", "driver", "sweeper", "git_commit")
+# Versions that must agree. The commit is not among them: somebody may commit while a sweep runs,
+# and most commits do not touch what is measured; where it differs the tables say so.
+SOFTWARE = ("python", "torch", "cuda", "cudnn", "nccl", "driver", "sweeper")
 
 # Peaks that count as the headline, in order of preference, and the kind of memory each counts.
 MEASURED_PEAKS = (

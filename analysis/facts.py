@@ -182,6 +182,16 @@ def endings(study: Study, notes: Notes, among: Collection[int] | None = None) ->
         notes.add(row, f"{done} of {runs} repeats completed; {remark}" if done else remark)
 
 
+def commits(study: Study, found: Match, notes: Notes) -> None:
+    """Remarks on rows that ran at another commit than their baseline."""
+    runs = study.configurations["run"].to_numpy()
+    commit = study.frame["software.git_commit"].to_numpy(dtype=object)[runs]
+    for row in np.flatnonzero(found.base >= 0).tolist():
+        own, base = commit[row], commit[found.base[row]]
+        if own != base and isinstance(own, str) and isinstance(base, str):
+            notes.add(row, f"ran at commit {own[:7]}, its baseline at {base[:7]}")
+
+
 def reasons(found: Match, notes: Notes, rows: Iterable[int]) -> None:
     """Remarks on why there is no comparison, where the facts do not say it already."""
     if found.everywhere:

@@ -121,12 +121,13 @@ def causes(study: Study, found: Curves) -> list[str | None]:
 def serial_share(found: Curves) -> Floats:
     """For each configuration, the share of the work that did not speed up.
 
-    (1/S - 1/N) / (1 - 1/N) for speed-up S on N GPUs (Karp and Flatt, CACM 33(5), 1990).
+    (1/S - 1/N) / (1 - 1/N) for speed-up S on N GPUs (Karp and Flatt, CACM 33(5), 1990). NaN where
+    the speed-up is more than N: there is no such share.
     """
     n = found.gpus
     with np.errstate(divide="ignore", invalid="ignore"):
         share = (1 / found.speed_up - 1 / n) / (1 - 1 / n)
-    return np.where(n > 1, share, np.nan)
+    return np.where((n > 1) & (share >= 0), share, np.nan)
 
 
 @dataclass(frozen=True)
@@ -152,16 +153,17 @@ class Amdahl:
 
 
 def fit_amdahl(found: Curves, rows: Codes) -> Amdahl | None:
-    """Fit one curve; None for fewer than 2 points beyond 1 GPU.
+    """Fit one curve; None for fewer than 2 points beyond 1 GPU, or more than linear speed-up.
 
     Args:
         rows: the configurations of the curve.
     """
-    rows = rows[(found.gpus[rows] > 1) & np.isfinite(found.speed_up[rows])]
-    if len(rows) < 2:
+    single = serial_share(found)[rows]
+    beyond = found.gpus[rows] > 1
+    if beyond.sum() < 2 or np.isnan(single[beyond]).any():
         return None
+    rows, single = rows[beyond], single[beyond]
     n, s = found.gpus[rows], found.speed_up[rows]
     weight = 1 - 1 / n
     serial = float(np.sum((1 / s - 1 / n) * weight) / np.sum(weight**2))
-    single = serial_share(found)[rows]
     return Amdahl(serial, float(single.min()), float(single.max()), int(n.max()))

@@ -9,7 +9,7 @@ Repeats
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.axes import Axis, Codes, codes, combine, find_axes, rank, text
+from analysis.derive import SOFTWARE
 from analysis.frame import as_frame
 from analysis.load import Loaded
 
@@ -53,6 +54,17 @@ def _ranks(values: npt.NDArray[np.object_]) -> Codes:
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return place[found]
+
+
+def _differing(rows: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """For each row, `torch 2.13.0`: the values of those columns in which the rows differ."""
+    texts = [""] * len(rows)
+    for column in columns:
+        if rows[column].nunique(dropna=False) > 1:
+            name = column.rsplit(".", 1)[-1]
+            values = (f"{name} {text(v)}" for v in rows[column].to_numpy(dtype=object))
+            texts = [f"{t} {v}".strip() for t, v in zip(texts, values, strict=True)]
+    return texts
 
 
 class Study:
@@ -120,6 +132,7 @@ class Study:
         data: dict[str, Any] = {f"axis.{a.name}": rows[a.column].to_numpy() for a in self.axes}
         for name in (*CONTEXT, "status", "reason", "peak_kind", "global_batch"):
             data[name] = rows[name].to_numpy()
+        data["software_shown"] = _differing(rows, [f"software.{name}" for name in SOFTWARE])
         return as_frame({**data, "completed": done, "runs": runs, "run": speaker})
 
     @cached_property

@@ -8,12 +8,15 @@ drawn anew each round:
     bare          a loop written by hand over batches that lie ready in memory.
     loader        the same loop, but its batches come from the program's loader, as they are needed.
 
-All start from the same weights and do the same steps; their losses have to be equal bit for bit, or
-the bench fails. What the instrumented run does in the background stands still while the others
-have their turn: the heartbeat's thread is held, the tracker's process stopped, and the loader has
-finished the batches it builds ahead, within the time of the steps that asked for them. The garbage
-collector is off for all three, as it is in a measured window. Counting memory (on the CPU) and
-FLOPs lie outside the window and cost it nothing.
+First the loop by hand and the program's do the same steps from the same weights, and their losses
+have to be equal bit for bit, or the bench fails. Then all three train one model in turns: models of
+their own would lie elsewhere in memory, which alone can make a difference of some per cent.
+
+What the instrumented run does in the background stands still while the others have their turn: the
+heartbeat's thread is held, the tracker's process stopped, and the loader has finished the batches
+it builds ahead, within the time of the steps that asked for them. The garbage collector is off for
+all three, as it is in a measured window. Counting memory (on the CPU) and FLOPs lie outside the
+window and cost it nothing.
 
 Two clocks: the wall's, which decides, and the CPU time of all threads of this process, which other
 programs on the machine disturb far less.
@@ -65,22 +68,27 @@ from sweeper.record import Identity, write_identity  # noqa: E402
 from sweeper.report import Report  # noqa: E402
 from sweeper.run import _Rank  # noqa: E402  # the loop itself, not a copy of it
 from sweeper.training.build import build_step  # noqa: E402
+from sweeper.training.step import TrainStep  # noqa: E402
 
 LEAST_STEP_MS = 20.0
 
 
 class ByHand:
-    """The bare loop: one rank, one micro-batch a step."""
+    """The bare loop: one rank, one micro-batch a step.
 
-    def __init__(self, config: Config, device: torch.device) -> None:
-        self._step = build_step(config, device)  # for the same weights, dtypes and optimizer
-        self._weights = [p.detach() for p in self._step.model.parameters() if p.requires_grad]
-        self._average = [w.clone() for w in self._weights]
+    Args:
+        step: whose model, optimizer and average it trains.
+    """
+
+    def __init__(self, config: Config, device: torch.device, step: TrainStep) -> None:
+        self._step = step
+        self._weights = [p.detach() for p in step.model.parameters() if p.requires_grad]
+        self._average = [] if step.ema is None else step.ema.average
         self._decay, self._share = config.train.ema_decay, 1 / config.batch.size
         data = build(config.data, "data", split="train")
         self.loader = Loader(
             data,
-            self._step.objective,
+            step.objective,
             GlobalSampler(len(data), check(config).global_batch, config.seed),
             config.seed,
             device=device,
@@ -143,7 +151,8 @@ class Bench:
     def __init__(self, rank: _Rank, config: Config, background: Background, steps: int) -> None:
         self._rank, self._background, self._steps = rank, background, steps
         self._device = rank.device
-        self.bare_loop, self.loader_loop = ByHand(config, rank.device), ByHand(config, rank.device)
+        self.bare_loop = ByHand(config, rank.device, rank.step)
+        self.loader_loop = ByHand(config, rank.device, rank.step)
 
     def instrumented(self) -> Seconds:
         def block() -> None:
@@ -173,21 +182,25 @@ class Bench:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def check_losses(self) -> int:
-        """Returns the number of steps that were compared.
 
-        Raises:
-            RuntimeError: the three did not compute the same.
-        """
-        losses = self._rank.results.losses().tolist()
-        for name, loop in (("bare", self.bare_loop), ("loader", self.loader_loop)):
-            if loop.losses() != losses:
-                raise RuntimeError(f"{name} has other losses than the instrumented run")
-        return len(losses)
+def check_losses(rank: _Rank, config: Config, steps: int) -> None:
+    """Do the run's first steps, and the same by hand from the same weights.
+
+    Raises:
+        RuntimeError: they did not compute the same.
+    """
+    loop = ByHand(config, rank.device, build_step(config, rank.device))
+    with loop.loader:
+        loop.train(loop.loader, steps)
+    rank._advance(steps)
+    theirs = rank.results.losses().tolist()
+    if loop.losses() != theirs:
+        raise RuntimeError(f"losses by hand {loop.losses()} and of the run {theirs} differ")
+    print(f"losses of the first {steps} steps are equal bit for bit: {theirs}")
 
 
 def measure(config: Config, directory: Path, rounds: int, steps: int, seed: int) -> Times:
-    """Do all blocks of one config, whose training takes (rounds + 1) * steps steps."""
+    """Do all blocks of one config, whose training takes (rounds + 2) * steps steps."""
     place = Place(run_dir=directory / "run")
     place.attempt_dir.mkdir(parents=True)
     write_identity(place.run_dir, Identity(sweep="bench", run_id="bench", config_id="bench"))
@@ -213,6 +226,7 @@ def measure(config: Config, directory: Path, rounds: int, steps: int, seed: int)
             UtilizationSampler(device) as sampler,
         ):
             report.phase("warmup")
+            check_losses(rank, config, steps)
             alternate(arms, 1, seed)
             report.phase("measure")
             sampler.open_window()
@@ -222,7 +236,6 @@ def measure(config: Config, directory: Path, rounds: int, steps: int, seed: int)
             sampler.close_window()
     if report.record.warnings:
         raise RuntimeError(f"the run warns: {report.record.warnings}")
-    print(f"losses of {bench.check_losses()} steps are equal bit for bit in all three ways")
     return times
 
 
@@ -233,7 +246,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the order of blocks")
     parser.add_argument("overrides", nargs="*", help="of the config, e.g. model=dit_s_8")
     options = parser.parse_args()
-    total = (options.rounds + 1) * options.steps
+    total = (options.rounds + 2) * options.steps
     config = configuration(
         [
             *options.overrides,

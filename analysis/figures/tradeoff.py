@@ -108,6 +108,8 @@ def _panel(axes: Axes, study: Study, rows: Codes, scale: Scale) -> npt.NDArray[n
     axes.set_xlabel("throughput (samples per s)")
     axes.set_ylabel(f"peak memory ({scale.unit})")
     axes.margins(0.16, 0.16)
+    axes.set_xlim(left=max(0.0, axes.get_xlim()[0]))
+    axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
     return on
 
 

@@ -88,6 +88,8 @@ def _range(values: Floats, positive: str, negative: str) -> str:
     low, high = float(values.min()), float(values.max())
     if low >= 0 or high <= 0:
         ends = [f"{end:.0f}" for end in sorted((abs(low), abs(high)))]
+        if set(ends) == {"0"}:
+            return "about the same"
         return f"{' to '.join(dict.fromkeys(ends))} % {positive if high > 0 else negative}"
     return f"from {-low:.0f} % {negative} to {high:.0f} % {positive}"
 

@@ -41,7 +41,8 @@ def axis_columns(
         columns.append(Column(name, axis.name, missing=missing))
     varying = [c for c in CONTEXT if shown[c].nunique(dropna=False) > 1]
     line = [f"All rows: {label(constant)}."] if constant else []
-    return columns + [Column(name, name) for name in varying], line
+    shown_as = {"software": "software_shown"}
+    return columns + [Column(name, name, shown=shown_as.get(name)) for name in varying], line
 
 
 def with_content(columns: Sequence[Column], frame: pd.DataFrame) -> tuple[Column, ...]:

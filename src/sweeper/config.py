@@ -118,6 +118,7 @@ class Config:
     sweep: SweepConfig = field(default_factory=SweepConfig)
     mode: str = "train"  # train: run it
     seed: int = 0  # of weights, order of samples, noise
+    repro: str = "fast"  # strict: deterministic algorithms alone, so that runs repeat bit for bit
     repeat: int = 1  # how often each configuration is run
     rerun: str = "failed"  # when continuing a sweep: failed, all or none of the finished runs
 
@@ -174,6 +175,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "parallel.strategy": ("ddp",),
     "hardware.device": ("auto", "cpu", "cuda"),
     "mode": ("train",),
+    "repro": ("fast", "strict"),
     "rerun": ("failed", "all", "none"),
 }
 

@@ -1,4 +1,4 @@
-"""The device a rank computes on, with the limits the config sets."""
+"""The device a rank computes on, with the limits and the determinism that the config sets."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ import torch
 from sweeper.config import HardwareConfig
 from sweeper.errors import UserError
 from sweeper.place import Place
+
+# cuBLAS repeats itself only with workspaces of fixed size; read when its first handle is made.
+CUBLAS_VARIABLE, CUBLAS_WORKSPACES = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 
 THREADS_VARIABLE = "SWEEPER_THREADS"  # CPU threads per rank, as the launcher divided them
 
@@ -67,6 +70,39 @@ def limited(config: HardwareConfig, place: Place, device: torch.device) -> Itera
         resource.setrlimit(resource.RLIMIT_DATA, before)
         if limit is not None and device.type == "cuda":
             torch.cuda.set_per_process_memory_fraction(1.0, device)
+
+
+@contextlib.contextmanager
+def reproducible(repro: str) -> Iterator[None]:
+    """With `strict`, torch uses deterministic algorithms alone while the block lasts.
+
+    Enter it before anything computes on CUDA. An operation that has no deterministic algorithm then
+    raises, and says so; its run fails rather than being repeatable in name only. torch also fills
+    memory that is taken without being set, so that a read of it would show.
+
+    Args:
+        repro: `fast` leaves everything as it is.
+    """
+    if repro != "strict":
+        yield
+        return
+    cudnn = torch.backends.cudnn
+    before = torch.are_deterministic_algorithms_enabled(), cudnn.benchmark, cudnn.deterministic
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    workspaces = os.environ.get(CUBLAS_VARIABLE)
+    if workspaces not in (":4096:8", ":16:8"):  # the two that are deterministic
+        os.environ[CUBLAS_VARIABLE] = CUBLAS_WORKSPACES
+    torch.use_deterministic_algorithms(True)
+    cudnn.benchmark, cudnn.deterministic = False, True
+    try:
+        yield
+    finally:
+        enabled, cudnn.benchmark, cudnn.deterministic = before
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+        if workspaces is None:
+            del os.environ[CUBLAS_VARIABLE]
+        else:
+            os.environ[CUBLAS_VARIABLE] = workspaces
 
 
 def memory_limit_bytes(config: HardwareConfig) -> int | None:

@@ -21,7 +21,7 @@ from sweeper.config import Config, Split, check
 from sweeper.data.evaluation import evaluation_batches
 from sweeper.data.loader import Loader, StepBatch
 from sweeper.data.sampler import GlobalSampler
-from sweeper.device import choose_device, limited, memory_limit_bytes
+from sweeper.device import choose_device, limited, memory_limit_bytes, reproducible
 from sweeper.errors import DivergedError
 from sweeper.instantiate import build
 from sweeper.measure.clock import StepClock
@@ -57,6 +57,7 @@ def run(config: Config) -> float | None:
     with (
         Preemption() as preemption,
         limited(config.hardware, place, device),
+        reproducible(config.repro),
         Report(config, place) as report,
     ):
         group = init_ranks(place, device)

@@ -159,6 +159,19 @@ def test_other_software_is_not_compared() -> None:
     assert "another software" in row(found, precision="amp")["notes"]
 
 
+def test_another_commit_is_remarked_but_compared() -> None:
+    runs = [record("fp32", memory_mib=100), record("amp", memory_mib=50)]
+    runs[0].software.git_commit, runs[1].software.git_commit = "a" * 40, "b" * 40
+    found = table(*runs)
+    assert row(found, precision="amp")["memory_vs_baseline_percent"] == pytest.approx(-50.0)
+    assert row(found, precision="amp")["notes"] == "ran at commit bbbbbbb, its baseline at aaaaaaa"
+
+
+def test_only_what_differs_of_the_software_is_shown() -> None:
+    found = table(record("fp32", torch="2.12"), record("amp", torch="2.13"))
+    assert found.frame["software_shown"].tolist() == ["torch 2.12", "torch 2.13"]
+
+
 def test_repeats_give_mean_and_sample_deviation() -> None:
     found = table(*(record(repeat=i, step_s=s) for i, s in enumerate((0.100, 0.110, 0.120))))
     only = found.frame.iloc[0]

@@ -224,6 +224,13 @@ def test_t6_fits_amdahls_law_with_its_range() -> None:
     assert "fitted up to 4 GPUs" in table.notes[-1]
 
 
+def test_t6_more_than_linear_speed_up_has_no_serial_share() -> None:
+    table = made("scaling", *(record(gpus=n, step_s=1 / n**2) for n in (1, 2, 4)))
+    assert row(table, gpus=2)["efficiency_percent"] == pytest.approx(200.0)
+    assert table.frame["serial_share_percent"].isna().all()
+    assert not [note for note in table.notes if "does not speed up" in note]
+
+
 def test_t6_memory_per_gpu() -> None:
     table = made(
         "scaling", record(gpus=1, memory_mib=200), record(gpus=2, memory_mib=150, step_s=0.06)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -159,6 +160,29 @@ def test_the_same_command_continues_a_sweep(train: Train, tmp_path: Path) -> Non
     assert again.returncode == 0, again.stderr
     assert all(path.stat().st_mtime_ns != time for path, time in kept.items())
     assert len(records(tmp_path)) == 3
+
+
+def test_continuing_under_other_conditions_is_refused(train: Train, tmp_path: Path) -> None:
+    assert train("sweep.name=mine", *SMALL).returncode == 0
+    path = tmp_path / "sweeps" / "mine" / "sweep.json"
+    path.write_text(re.sub(r'"torch": "[^"]*"', '"torch": "1.0.0"', path.read_text()))
+    refused = train("-m", "seed=0,1", "sweep.name=mine", *SMALL)
+    assert refused.returncode == 2
+    assert "torch 1.0.0 ->" in refused.stderr
+    assert "sweep.allow_change=true" in refused.stderr
+    assert len(records(tmp_path)) == 1
+    allowed = train("-m", "seed=0,1", "sweep.name=mine", "sweep.allow_change=true", *SMALL)
+    assert allowed.returncode == 0, allowed.stderr
+    assert len(records(tmp_path)) == 2
+
+
+def test_a_shipped_experiment_with_one_axis_changed(train: Train, tmp_path: Path) -> None:
+    done = train("experiment=flagship", "gpus=1", *SMALL)
+    assert done.returncode == 0, done.stderr
+    choices = [record.identity.choices for record in records(tmp_path)]
+    assert {(c["precision"], c["ckpt"]) for c in choices} == {
+        (precision, ckpt) for precision in ("fp32", "amp") for ckpt in ("on", "off")
+    }
 
 
 def test_repeats_are_runs_of_one_configuration(train: Train, tmp_path: Path) -> None:

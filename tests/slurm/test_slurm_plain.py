@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from slurm_sweep import SlurmSweep
+from slurm_sweep import HERE, SlurmSweep
 
 from sweeper.record import Status
 
@@ -39,3 +39,15 @@ def test_a_run_goes_on_without_accounting(plain_sweep: SlurmSweep) -> None:
     output, _ = process.communicate(timeout=90)
     assert process.returncode == 0, output
     assert sweep.records()["count"].attempt == 1
+
+
+def test_any_application_of_hydra_runs(plain_sweep: SlurmSweep) -> None:
+    sweep = plain_sweep
+    done = sweep(
+        "-m", "hydra/launcher=slurm", "hydra/sweeper=cells", "+x=1,2,3", "hydra.sweep.dir=sweep",
+        program=HERE / "plain" / "plain.py",
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout
+    assert "ValueError: two is one too many" in done.stdout
+    written = {path.parent.name for path in sweep.dir.glob("*/plain.log")}
+    assert written == {"0", "1", "2"}

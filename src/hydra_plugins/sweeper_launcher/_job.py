@@ -37,6 +37,15 @@ class SharedTask:
     singletons: Any  # Hydra's, and the resolvers registered with OmegaConf
     main_file: str | None  # of the program
 
+    def __post_init__(self) -> None:
+        # Hydra's register of plugins would make each rank import every plugin that is installed.
+        instances = {
+            kind: found
+            for kind, found in self.singletons["instances"].items()
+            if kind is not Plugins
+        }
+        self.singletons = {**self.singletons, "instances": instances}
+
     def dump(self, path: Path) -> None:
         """Raises UserError where something cannot be pickled."""
         path.parent.mkdir(parents=True, exist_ok=True)

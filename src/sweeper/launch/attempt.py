@@ -15,6 +15,7 @@ from sweeper.errors import UserError
 from sweeper.failure import ENDED_FILE
 from sweeper.launch.leftover import RANKS_FILE, Leftover
 from sweeper.launch.runs import Run
+from sweeper.launch.slurm_note import SLURM_FILE
 from sweeper.place import Place
 from sweeper.record import (
     CONFIG_FILE,
@@ -84,6 +85,13 @@ def next_attempt(run: Run) -> Attempt:
     Raises:
         UserError: the run may still be running on another machine.
     """
+    recorded = (run.run_dir / RECORD_FILE).exists()
+    if (run.run_dir / SLURM_FILE).exists() and not recorded:
+        raise UserError(
+            "hydra/launcher",
+            f"{run.label} is a job of Slurm, which may still wait or run",
+            "continue the sweep with hydra/launcher=slurm",
+        )
     numbers = attempts(run.run_dir)
     if not numbers:
         (run.run_dir / RECORD_FILE).unlink(missing_ok=True)  # it was skipped before

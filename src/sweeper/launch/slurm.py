@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -93,8 +94,7 @@ class SlurmBackend:
             return slurm_request.spread(need, most)
         if need.gpus and found:
             self._tell(f"{found[0].partition} has no GPUs: each rank computes on the CPU")
-            ranks = need.ranks_per_node
-            return Resources(**{**vars(need), "gpus": 0, "ranks": ranks})
+            return dataclasses.replace(need, gpus=0, ranks=need.ranks_per_node)
         return need
 
     def why_never(self, need: Resources) -> str | None:
@@ -192,6 +192,9 @@ class SlurmBackend:
             if closed or time.monotonic() - job.recorded_at > CLOSE_S:
                 self._end(job, "exited")
             return
+        if not attempt.run.writes_record and self._all_well(attempt):
+            self._record(job, JobState("COMPLETED"))
+            return
         if (later := attempts(attempt.run.run_dir)) and later[-1] > attempt.number:
             attempt.number = later[-1]
             self._note(f"{attempt.run.label} goes on: attempt {attempt.number}")
@@ -215,10 +218,19 @@ class SlurmBackend:
             if job.recorded_at is not None and job in self._jobs:
                 self._end(job, "exited")
             elif job in self._jobs:
-                log = job_log(Path(job.note.folder), job.id)
-                record = record_of(job.attempt, state, job.stopped, log)
-                write_record(job.attempt.run.run_dir, record)
-                self._end(job, job.stopped or "exited")
+                self._record(job, state)
+
+    @staticmethod
+    def _all_well(attempt: Attempt) -> bool:
+        """Whether every rank has ended, and ended well."""
+        codes = [end["code"] for end in read_exits(attempt.dir)]
+        return len(codes) == attempt.run.resources.world_size and not any(codes)
+
+    def _record(self, job: _Job, state: JobState) -> None:
+        log = job_log(Path(job.note.folder), job.id)
+        record = record_of(job.attempt, state, job.stopped, log)
+        write_record(job.attempt.run.run_dir, record)
+        self._end(job, job.stopped or "exited")
 
     def _end(self, job: _Job, reason: str) -> None:
         self._jobs.remove(job)

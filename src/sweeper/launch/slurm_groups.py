@@ -22,6 +22,7 @@ from sweeper.launch.environment import clean
 from sweeper.launch.slurm_note import SLURM_FILE, SlurmNote
 from sweeper.launch.slurm_request import group_key, parameters
 from sweeper.launch.slurm_task import SlurmTask
+from sweeper.record import RECORD_FILE
 
 # Slurm's own default for the longest array (MaxArraySize = 1001).
 MOST_ELEMENTS = 1000
@@ -126,6 +127,7 @@ def remove_unused(home: Path) -> None:
         Path(note.folder).name
         for path in (*home.glob(f"*/{SLURM_FILE}"), *home.glob(f"*/*/{SLURM_FILE}"))
         if (note := SlurmNote.read(path.parent)) is not None
+        and not path.with_name(RECORD_FILE).exists()
     }
     for folder in (home / ".slurm").glob("*"):
         if folder.name not in used:

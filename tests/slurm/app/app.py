@@ -74,6 +74,13 @@ def act(what: str, config: DictConfig, place: Place) -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
     if what == "sleep":
         time.sleep(config.seconds)
+    if what == "meet":  # until so many ranks of the whole sweep have started
+        deadline = time.time() + 90
+        while time.time() < deadline:
+            if len(list(place.run_dir.parent.glob("*/attempt0/started.rank*"))) >= config.meet:
+                return
+            time.sleep(0.2)
+        raise TimeoutError("the other runs did not start while this one ran")
     if what == "stubborn":
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
