@@ -182,14 +182,21 @@ def endings(study: Study, notes: Notes, among: Collection[int] | None = None) ->
         notes.add(row, f"{done} of {runs} repeats completed; {remark}" if done else remark)
 
 
-def commits(study: Study, found: Match, notes: Notes) -> None:
-    """Remarks on rows that ran at another commit than their baseline."""
-    runs = study.configurations["run"].to_numpy()
+def differences(study: Study, found: Match, notes: Notes) -> None:
+    """Remarks on rows whose run differs from its baseline in what a comparison should know."""
+    rows = study.configurations
+    runs, kind = rows["run"].to_numpy(), rows["peak_kind"].to_numpy(dtype=object)
     commit = study.frame["software.git_commit"].to_numpy(dtype=object)[runs]
     for row in np.flatnonzero(found.base >= 0).tolist():
-        own, base = commit[row], commit[found.base[row]]
-        if own != base and isinstance(own, str) and isinstance(base, str):
-            notes.add(row, f"ran at commit {own[:7]}, its baseline at {base[:7]}")
+        base = found.base[row]
+        if _differ(commit[row], commit[base]):
+            notes.add(row, f"ran at commit {commit[row][:7]}, its baseline at {commit[base][:7]}")
+        if _differ(kind[row], kind[base]):
+            notes.add(row, f"memory not compared: {kind[row]}, and {kind[base]} of its baseline")
+
+
+def _differ(own: object, base: object) -> bool:
+    return isinstance(own, str) and isinstance(base, str) and own != base
 
 
 def reasons(found: Match, notes: Notes, rows: Iterable[int]) -> None:

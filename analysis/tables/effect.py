@@ -91,7 +91,7 @@ def build_effect(study: Study, axis: str, *, name: str, title: str) -> Table | N
     notes = facts.Notes(len(study.configurations))
     facts.endings(study, notes, changed)
     rows = unpaired(study, found, changed, notes)
-    facts.commits(study, found, notes)
+    facts.differences(study, found, notes)
     frame = effect_frame(study, found)
     _explain_parity(study, frame, rows, notes)
     frame["notes"], frame["marks"] = notes.texts(), notes.marks()

@@ -68,7 +68,7 @@ def _frame(study: Study, found: Match, notes: facts.Notes) -> pd.DataFrame:
     ]
     facts.endings(study, notes)
     facts.flags(study, notes)
-    facts.commits(study, found, notes)
+    facts.differences(study, found, notes)
     facts.reasons(found, notes, np.flatnonzero(data["compared"]).tolist())
     data["notes"], data["marks"] = notes.texts(), notes.marks()
     return as_frame(data)

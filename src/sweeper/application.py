@@ -56,7 +56,7 @@ class Cell:
     overrides: list[str]
     config_id: str
     repeats: int = 1
-    variant: str = ""
+    varying: list[str] = field(default_factory=list)  # overrides that tell it from other cells
     choices: dict[str, str] = field(default_factory=dict)
 
 
@@ -162,8 +162,7 @@ class SweepApplication:
         # What all cells share tells none apart; a single cell is called by all it was given.
         fixed = set.intersection(*(set(c.overrides) for c in found)) if len(found) > 1 else set()
         for cell in found:
-            varying = [o.lstrip("+") for o in cell.overrides if o not in fixed]
-            cell.variant = re.sub(r"\s+", "-", "+".join(varying)) or "default"
+            cell.varying = [o.lstrip("+") for o in cell.overrides if o not in fixed]
         return found
 
     def _runs(self, cells: Sequence[Cell], name: str, sweep_dir: Path) -> list[Run]:
@@ -190,10 +189,10 @@ class SweepApplication:
             repeat=repeat,
             overrides=cell.overrides,
             choices=cell.choices,
-            variant=cell.variant,
+            variant=re.sub(r"\s+", "-", "+".join(cell.varying)) or "default",
             command="python train.py " + shlex.join(cell.overrides),
         )
-        directory = f"{_slug(cell.overrides)}-{identity.run_id}"
+        directory = f"{_slug(cell.varying)}-{identity.run_id}"
         run_dir = existing.get(identity.run_id, sweep_dir / directory)
         return Run(
             identity=identity,

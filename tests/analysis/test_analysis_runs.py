@@ -269,6 +269,7 @@ def test_different_kinds_of_memory_are_not_compared() -> None:
     assert built is not None
     assert math.isnan(row(built, precision="amp")["memory_vs_baseline_percent"])
     assert row(built, precision="amp")["peak_kind"] == "live tensors"
+    assert "memory not compared" in row(built, precision="amp")["notes"]
 
 
 def test_on_a_cpu_the_header_says_what_gpus_means() -> None:

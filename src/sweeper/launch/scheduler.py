@@ -133,7 +133,8 @@ class Scheduler:
             assert work.leftover is not None
             if (exits := work.leftover.ended()) is not None:
                 self._end(work, work.reason or exits["reason"], exits["exits"])
-        self._start_what_fits()
+        if not self._ended:  # first the caller records an end, then the next one starts
+            self._start_what_fits()
         ended, self._ended = self._ended, []
         return ended
 
