@@ -31,6 +31,7 @@ _TYPES: dict[Kind, Any] = {
     "list": None,  # left to Arrow: strings, or objects
 }
 _OPEN = {"config.": "config.", "identity.choices.": "choices."}
+_PLAIN = (pa.types.is_string, pa.types.is_boolean, pa.types.is_int64, pa.types.is_float64)
 _SEPARATOR = "\x1f"  # JSON cannot hold it unescaped
 
 
@@ -83,12 +84,7 @@ def _distinct(column: Any) -> Coded:
     kind = column.type
     if pa.types.is_null(kind):
         return Coded([], np.full(len(column), -1, dtype=np.int32))
-    if not (
-        pa.types.is_string(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_int64(kind)
-        or pa.types.is_float64(kind)
-    ):
+    if not any(is_kind(kind) for is_kind in _PLAIN):
         raise _OddError(kind)
     coded = column.combine_chunks().dictionary_encode()
     if pa.types.is_float64(kind) and not np.isfinite(coded.dictionary.to_numpy()).all():
@@ -98,24 +94,21 @@ def _distinct(column: Any) -> Coded:
 
 
 def _lists(column: Any) -> Coded:
-    """Lists as JSON text; Arrow joins lists of texts, and only distinct ones are encoded."""
+    """Lists as JSON text. Arrow tells which are equal; only distinct ones are encoded."""
     if pa.types.is_null(column.type):
         return _distinct(column)
-    if pa.types.is_null(column.type.value_type):
-        column = column.cast(pa.list_(pa.string()))
-    if not pa.types.is_string(column.type.value_type):
+    inner, elements = column.type.value_type, pc.list_flatten(column)
+    plain = any(is_kind(inner) for is_kind in (*_PLAIN, pa.types.is_null))
+    if not plain or elements.null_count:
         return encode([scalar(value) for value in column.to_pylist()])
-    if pc.any(pc.match_substring(pc.list_flatten(column), _SEPARATOR)).as_py():
+    if pa.types.is_string(inner) and pc.any(pc.match_substring(elements, _SEPARATOR)).as_py():
         raise _OddError("separator")
-    # A text ends each element, so that [] and [""] differ.
-    ended = pc.binary_join(column, _SEPARATOR)
-    counts = pc.cast(pc.list_value_length(column), pa.string())
-    coded = _distinct(pc.binary_join_element_wise(counts, ended, _SEPARATOR))
-    values = []
-    for text in coded.values:
-        number, _, rest = str(text).partition(_SEPARATOR)
-        values.append(scalar(rest.split(_SEPARATOR) if int(number) else []))
-    return Coded(values, coded.codes)
+    joined = pc.binary_join(column.cast(pa.list_(pa.string())), _SEPARATOR)
+    counts = pc.list_value_length(column).cast(pa.string())
+    coded = _distinct(pc.binary_join_element_wise(counts, joined, _SEPARATOR))
+    known, firsts = np.unique(coded.codes, return_index=True)
+    examples = column.take(pa.array(firsts[known >= 0])).to_pylist()
+    return Coded([scalar(value) for value in examples], coded.codes)
 
 
 def _columns(table: Any) -> dict[str, Encoded]:

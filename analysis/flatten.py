@@ -10,16 +10,28 @@ from typing import Any
 Scalar = str | int | float | bool | None
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+_WHOLE = _SCALARS - {float}
 _encode = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str
 ).encode
+
+
+def _canonical(value: Any) -> Any:
+    """1.0 as 1: the same list must become the same text, whoever wrote it."""
+    if isinstance(value, list):
+        if _WHOLE.issuperset(map(type, value)):
+            return value
+        return [_canonical(inner) for inner in value]
+    if isinstance(value, dict):
+        return {key: _canonical(inner) for key, inner in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def scalar(value: Any) -> Scalar:
     """A hashable stand-in: scalars as they are, lists and objects as compact JSON text."""
     if type(value) in _SCALARS:
         return value  # type: ignore[no-any-return]  # its type was just looked at
-    return _encode(value) if value else str(value)  # [] and {} are the most frequent
+    return _encode(_canonical(value)) if value else str(value)  # [] and {} are the most frequent
 
 
 def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, Scalar]:

@@ -3,10 +3,10 @@
 The same task function (bench/dispatch_task.py: import torch, one training step) is run many times,
 with other seeds, by
 
-    ours     hydra/launcher=local with hydra/sweeper=cells, as they are by default: one run at a time
-             on a machine without GPUs
-    hsl      hydra-submitit-launcher's local launcher with Hydra's own sweeper; it starts all jobs of
-             a batch at once, so they share the cores
+    ours     hydra/launcher=local with hydra/sweeper=cells, as they are by default: one run at
+             a time on a machine without GPUs
+    hsl      hydra-submitit-launcher's local launcher with Hydra's own sweeper; it starts all
+             jobs of a batch at once, so they share the cores
     python   a process of its own for each run, one after another, without Hydra
 
 in turns, in an order drawn anew each round. From the smallest number of runs the best size of
@@ -146,9 +146,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", default="12,100", help="sizes of sweeps, ascending")
     parser.add_argument("--rounds", type=int, default=3, help="of sweeps of up to 20 runs")
-    parser.add_argument("--quick", action="store_true", help="one sweep of 4 runs each")
+    parser.add_argument("--quick", action="store_true", help="one sweep of 2 runs each")
     options = parser.parse_args(argv)
-    sizes = [4] if options.quick else [int(size) for size in options.runs.split(",")]
+    sizes = [2] if options.quick else [int(size) for size in options.runs.split(",")]
     load = os.getloadavg()[0]
     print(f"{_cores()} cores, load {load:.1f} before the start")
     batches = "all" if options.quick else best_batch(sizes[0])

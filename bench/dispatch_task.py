@@ -25,7 +25,7 @@ def train(seed: int, notes: Path) -> float:
     image, label = torch.randn(64, 32), torch.randint(10, (64,))
     started_s = time.perf_counter()
     loss = torch.nn.functional.cross_entropy(model(image), label)
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it without types
     optimizer.step()
     step_s = time.perf_counter() - started_s
     (notes / f"{seed}.json").write_text(json.dumps({"step_s": step_s, "loss": float(loss)}))

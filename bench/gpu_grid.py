@@ -78,10 +78,10 @@ class Cell:
 
 
 def records(directory: Path) -> dict[tuple[str, str, str, int], tuple[Record, Path]]:
-    """All records below, by the cell they are of."""
+    """All records below, by the cell they are of; where several are of one, the latest."""
     found = {}
-    for path in sorted(directory.rglob(RECORD_FILE)):
-        record = read_record(path)
+    every = [(read_record(path), path) for path in directory.rglob(RECORD_FILE)]
+    for record, path in sorted(every, key=lambda item: item[0].finished_at or ""):
         names = record.identity.choices
         key = names["model"], names["precision"], names["ckpt"], record.config["batch"]["size"]
         found[key] = record, path.parent

@@ -21,7 +21,11 @@ window and cost it nothing.
 Two clocks: the wall's, which decides, and the CPU time of all threads of this process, which other
 programs on the machine disturb far less.
 
-Last line: instrumented_over_bare=... low=... high=... cpu_time_ratio=... (and its parts).
+In the end the instruments alone are timed, around a step that computes nothing: what they take of
+the loop's own thread, whatever the model. The fastest of many blocks counts, which other programs
+disturb least.
+
+Last line: instrumented_over_bare=... low=... high=... cpu_time_ratio=... own_cost_us=... and more.
 The first is to be at most 1.01 where a step takes 20 ms or more.
 """
 
@@ -29,10 +33,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -61,6 +67,7 @@ from sweeper.data.sampler import GlobalSampler  # noqa: E402
 from sweeper.device import choose_device, limited  # noqa: E402
 from sweeper.instantiate import build  # noqa: E402
 from sweeper.measure.sampler import UtilizationSampler  # noqa: E402
+from sweeper.observer import Phase  # noqa: E402
 from sweeper.place import Place  # noqa: E402
 from sweeper.preemption import Preemption  # noqa: E402
 from sweeper.ranks import Ranks  # noqa: E402
@@ -68,9 +75,12 @@ from sweeper.record import Identity, write_identity  # noqa: E402
 from sweeper.report import Report  # noqa: E402
 from sweeper.run import _Rank  # noqa: E402  # the loop itself, not a copy of it
 from sweeper.training.build import build_step  # noqa: E402
-from sweeper.training.step import TrainStep  # noqa: E402
+from sweeper.training.step import StepResult, TrainStep  # noqa: E402
 
 LEAST_STEP_MS = 20.0
+PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer", "ema", "rest")
+# Making a sample costs the same for every model; the smallest one hides none of it.
+DEFAULT = ("model=dit_s_8", "data=synthetic", "batch.size=8")
 
 
 class ByHand:
@@ -199,8 +209,36 @@ def check_losses(rank: _Rank, config: Config, steps: int) -> None:
     print(f"losses of the first {steps} steps are equal bit for bit: {theirs}")
 
 
-def measure(config: Config, directory: Path, rounds: int, steps: int, seed: int) -> Times:
-    """Do all blocks of one config, whose training takes (rounds + 2) * steps steps."""
+def own_cost_s(rank: _Rank) -> float:
+    """Seconds a step that the program's loop and its instruments take of their thread; no data."""
+    batch, loss = next(rank.loader), torch.zeros((), device=rank.device)
+    result = StepResult(loss, None, None, 0.0)
+
+    def nothing(*_: object, **__: object) -> StepResult:
+        for phase in PHASES:
+            rank.clock.phase(phase)
+        return result
+
+    rank.loader, rank.step = itertools.repeat(batch), nothing  # type: ignore[assignment]  # stand-ins
+    steps, fastest = 200, float("inf")
+    for _ in range(20):
+        rank.results.count = 0  # its columns have room for the steps of the run alone
+        start = time.thread_time()
+        for _ in range(steps):
+            rank.results.count = 0
+            rank.flops.do(rank._one_step)
+        fastest = min(fastest, time.thread_time() - start)
+    return fastest / steps
+
+
+def measure(
+    config: Config, directory: Path, rounds: int, steps: int, seed: int
+) -> tuple[Times, float]:
+    """Do all blocks of one config, whose training takes (rounds + 2) * steps steps.
+
+    Returns:
+        The blocks, and `own_cost_s`.
+    """
     place = Place(run_dir=directory / "run")
     place.attempt_dir.mkdir(parents=True)
     write_identity(place.run_dir, Identity(sweep="bench", run_id="bench", config_id="bench"))
@@ -234,21 +272,26 @@ def measure(config: Config, directory: Path, rounds: int, steps: int, seed: int)
             times = alternate(arms, rounds, seed)
             rank.clock.close_window()
             sampler.close_window()
+            loader = rank.loader
+            own_s = own_cost_s(rank)
+            loader.close()
     if report.record.warnings:
         raise RuntimeError(f"the run warns: {report.record.warnings}")
-    return times
+    return times, own_s
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What the instruments cost.")
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--steps", type=int, default=10, help="of a block")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=2, help="of a block")
     parser.add_argument("--seed", type=int, default=0, help="of the order of blocks")
-    parser.add_argument("overrides", nargs="*", help="of the config, e.g. model=dit_s_8")
+    parser.add_argument("overrides", nargs="*", help=f"of the config; default {' '.join(DEFAULT)}")
     options = parser.parse_args()
+    given = {word.split("=")[0] for word in options.overrides}
     total = (options.rounds + 2) * options.steps
     config = configuration(
         [
+            *(word for word in DEFAULT if word.split("=")[0] not in given),
             *options.overrides,
             f"train.steps={total}",
             f"measure.warmup_steps={options.steps}",
@@ -260,9 +303,11 @@ def main() -> None:
         parser.error("the loop by hand has one rank, one micro-batch a step and no loss scaling")
     print(f"at the start: {load_line()}", flush=True)
     with tempfile.TemporaryDirectory() as directory:
-        times = measure(config, Path(directory), options.rounds, options.steps, options.seed)
+        times, own_s = measure(config, Path(directory), options.rounds, options.steps, options.seed)
     print(f"at the end:   {load_line()}")
     print(describe(times, "bare"))
+    for clock in ("wall", "cpu"):
+        print(f"{clock} instrumented / loader: {compare(times, 'instrumented', 'loader', clock)}")
     step_ms = 1e3 * statistics.median(on_clock(times["bare"], "wall"))
     if step_ms < LEAST_STEP_MS:
         print(f"a step is shorter than {LEAST_STEP_MS:g} ms: take a larger model or batch")
@@ -272,7 +317,7 @@ def main() -> None:
         f"cpu_time_ratio={cpu.value:.4f} cpu_low={cpu.low:.4f} cpu_high={cpu.high:.4f} "
         f"instrumented_over_loader={compare(times, 'instrumented', 'loader', 'wall').value:.4f} "
         f"cpu_over_loader={compare(times, 'instrumented', 'loader', 'cpu').value:.4f} "
-        f"step_ms={step_ms:.2f} rounds={options.rounds}"
+        f"own_cost_us={1e6 * own_s:.1f} step_ms={step_ms:.2f} rounds={options.rounds}"
     )
 
 

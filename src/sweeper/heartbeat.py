@@ -60,6 +60,12 @@ class Heartbeat:
             self.state.state = self.ends_as
             self._write()
 
+    def phase(self, name: str) -> None:
+        """Enter a phase, and say so at once: a run that dies in it cannot say so later."""
+        self.state.phase = name
+        if self._active:
+            self._write()
+
     def _beat(self) -> None:
         while not self._stop.wait(self._interval_s):
             self._write()

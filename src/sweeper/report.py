@@ -92,7 +92,7 @@ class Report:
     def phase(self, name: str) -> None:
         """The run enters a phase: setup, warmup, measure, evaluate, save."""
         self.record.phase = name
-        self._heartbeat.state.phase = name
+        self._heartbeat.phase(name)
 
     def progress(
         self,

@@ -26,9 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     active = [run for run in sweep if run.record is None]
     add_states(active)
+    active.sort(key=lambda run: run.status != "running")  # stable: then as named
     running = sum(run.status == "running" for run in active)
     left = sweep_time_left_s(sweep, parallel=max(1, running)) if running else None
-    caption = counts(sweep) + (f" · {duration(left)} left" if running else "")
+    caption = counts(sweep) + (f" · {duration(left)} left" if left is not None else "")
     Console().print(table(sweep if options.all else active, caption))
     return 0
 

@@ -202,6 +202,8 @@ def _odd_records() -> list[Record]:
     """Every way in which a config may differ from run to run."""
     runs = [record("fp32", repeat=i) for i in range(3)]
     runs += [record("amp", foo=[1, 2]), record("bf16", foo=["a", "b"]), record("tf32", foo=[])]
+    runs += [record("fp32", repeat=5, foo=[1, 0.5]), record("fp32", repeat=6, foo=[1.0, 2.0])]
+    runs += [record("fp32", repeat=7, foo=[None, 1]), record("fp32", repeat=8, foo=[True])]
     runs += [record("fp32", "on", foo=[""], bar={}), record("amp", "on", bar={"a": None})]
     runs += [record("amp", accum=2, bar={"a": 1.5}), record("amp", accum=3, note="2024-01-01")]
     runs += [record("fp32", accum=4, flag=True), record("fp32", accum=5, flag=1, note="x|<b>")]

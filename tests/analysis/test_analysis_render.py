@@ -8,6 +8,7 @@ import json
 
 import pandas as pd
 import pytest
+from markdown_it import MarkdownIt
 
 from analysis import render
 from analysis.cells import cells
@@ -95,10 +96,9 @@ def test_html_shows_config_values_as_text(table: Table) -> None:
 
 
 def test_markdown_has_one_cell_per_column_and_keeps_the_text(table: Table) -> None:
-    markdown = pytest.importorskip("markdown_it")
     text = render.markdown(table)
     page = _Page()
-    page.feed(markdown.MarkdownIt("gfm-like", {"linkify": False}).render(text))
+    page.feed(MarkdownIt("gfm-like", {"linkify": False}).render(text))
     assert page.tags.count("td") == 6
     assert "script" not in page.tags
     assert HOSTILE in "".join(page.text)

@@ -38,7 +38,8 @@ def last_line(*command: str) -> dict[str, float | str]:
 
 
 def test_instruments() -> None:
-    small = ("--rounds=3", "--steps=2", "batch.size=8", "tracker=none", "hardware.threads=1")
+    tiny = ("model=dit_tiny", "data=digits", "batch.size=8", "tracker=none")
+    small = ("--rounds=3", "--steps=2", *tiny, "hardware.threads=1")
     values = last_line("bench/instruments.py", *small)
     assert values["rounds"] == 3
     assert 0 < values["low"] <= values["instrumented_over_bare"] <= values["high"]

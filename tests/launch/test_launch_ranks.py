@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -80,3 +82,20 @@ def test_a_run_that_makes_no_step_for_too_long_is_ended(sweep: Sweep) -> None:
     assert record.error.message == "no new step or phase for 0.03 min"
     assert record.error.traceback is not None
     assert "in act" in record.error.traceback
+
+
+def test_one_run_at_a_time_means_that_no_two_overlap(sweep: Sweep) -> None:
+    arguments = ("-m", "do=sleep,raise", "seconds=0.2", "seed=1,2,3")
+    done = sweep(*arguments, "hydra.launcher.exclusive_node=true", "hydra.launcher.warm=false")
+    spans = []
+    for run_dir in sweep.run_dirs().values():
+        begun = json.loads((run_dir / "attempt0" / "ranks.json").read_text())["started_at"]
+        (end,) = json.loads((run_dir / "attempt0" / "exits.json").read_text())["exits"]
+        spans.append((begun, end["at"]))
+    spans.sort()
+    assert len(spans) == 6
+    for (_, end), (begun, _) in pairwise(spans):
+        assert end <= begun
+    # And each has been recorded, and told of, before the next one starts.
+    words = [line.split()[0] for line in done.stdout.splitlines() if " do=" in line]
+    assert words == ["started", "completed"] * 3 + ["started", "failed"] * 3

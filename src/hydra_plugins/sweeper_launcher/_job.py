@@ -51,6 +51,8 @@ class SharedTask:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             cloudpickle_dump(self, path)
+        except OSError:  # of the disk
+            raise
         except Exception as error:  # pickling runs code of any class
             raise UserError(
                 "task function",

@@ -47,10 +47,11 @@ def job_return(outcome: Outcome, overrides: Sequence[str], real: JobReturn | Non
 
 def _described(outcome: Outcome) -> JobReturn:
     config = outcome.run.config
-    HydraConfig.instance().set_config(config)
     result = JobReturn()
     result.cfg = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     result.hydra_cfg = OmegaConf.masked_copy(config, "hydra")
+    # As set_config does, which would copy it again.
+    HydraConfig.instance().cfg = result.hydra_cfg  # type: ignore[assignment]  # Hydra's own habit
     result.working_dir = str(Path(str(config.hydra.sweep.dir)) / str(config.hydra.sweep.subdir))
     result.task_name = JobRuntime.instance().get("name")
     return result

@@ -15,7 +15,7 @@ from typing import Any
 from sweeper.failure import ENDED_FILE, culprit, earlier_attempts, read_failures, status_of
 from sweeper.launch.attempt import Attempt, set_aside
 from sweeper.launch.leftover import RANKS_FILE, Leftover, unknown_exits
-from sweeper.launch.processes import NOT_STARTED, log_files
+from sweeper.launch.processes import CANNOT_WRITE, NOT_STARTED, log_files
 from sweeper.record import (
     DRAFT_FILE,
     RECORD_FILE,
@@ -51,9 +51,13 @@ def finish(attempt: Attempt, reason: str, exits: Sequence[dict[str, Any]]) -> Re
             `oom`, of each rank that was started.
     """
     run_dir = attempt.run.run_dir
-    if not (run_dir / RECORD_FILE).exists():
-        write_record(run_dir, make_record(attempt, reason, exits))
-    attempt.write_state("finished")
+    try:
+        if not (run_dir / RECORD_FILE).exists():
+            write_record(run_dir, make_record(attempt, reason, exits))
+        attempt.write_state("finished")
+    except OSError as error:  # the runs go on; this one has no record, and is run again
+        message = f"{run_dir} cannot be written: {error.strerror}"
+        return _record(attempt, Status.FAILED, Failure(type="OSError", message=message, at=now()))
     try:
         return read_record(run_dir / RECORD_FILE)
     except RecordError as error:  # the run's own, and it stays
@@ -153,6 +157,9 @@ def _from_exit(end: dict[str, Any]) -> Failure:
         failure.message = f"rank {end['rank']} was ended by {by}"
     elif code == NOT_STARTED:
         failure.message = f"rank {end['rank']} could not be started"
+        failure.exit_code = code
+    elif code == CANNOT_WRITE:
+        failure.message = f"rank {end['rank']} failed and could not write why: is the disk full?"
         failure.exit_code = code
     else:
         failure.message = f"rank {end['rank']} exited with code {code}"

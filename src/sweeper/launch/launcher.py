@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import time
@@ -25,6 +26,9 @@ from sweeper.launch.view import View
 from sweeper.record import RECORD_FILE, Record, RecordError, read_record, read_state
 
 TICK_S = 1.0
+
+# Of a disk that is full or has become read-only.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 @dataclass
@@ -67,7 +71,8 @@ def launch(
         One outcome for each run, in their order.
 
     Raises:
-        UserError: another command works on the sweep; nothing is started.
+        UserError: another command works on the sweep, and nothing is started; or nothing more can
+            be written.
         Cancelled: the person stopped it. What ran is recorded as cancelled, the rest is queued.
         Detached: the runs are the cluster's now, as asked.
     """
@@ -77,8 +82,17 @@ def launch(
             "this launcher has no cluster to leave the runs to",
             "use hydra/launcher=slurm, or run the command in tmux or nohup",
         )
-    with SweepLock(home):
-        return _Sweep(runs, task, backend, settings, view, planned_at).run()
+    try:
+        with SweepLock(home):
+            return _Sweep(runs, task, backend, settings, view, planned_at).run()
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        raise UserError(
+            "hydra.sweep.dir",
+            f"{home} cannot be written any more: {error.strerror}",
+            "make room and give the same command again; runs that have started go on",
+        ) from error
 
 
 class _Sweep:

@@ -15,6 +15,7 @@ SUPERVISOR_BOOT = _BOOT.format(module="supervisor")
 RANK_BOOT = _BOOT.format(module="rank")
 
 NOT_STARTED = 121  # exit code of a process that could not become a rank
+CANNOT_WRITE = 122  # exit code of a rank that failed and could not write down why
 
 STACK_SIGNAL = signal.SIGUSR1  # a rank answers it with its Python stacks, in its error log
 

@@ -111,7 +111,7 @@ def sweep_time_left_s(sweep: Iterable[Progress], parallel: int) -> float | None:
     runs = list(sweep)
     took = [run.took_s for run in runs if run.took_s is not None and run.status == "completed"]
     queued = sum(run.status == "queued" for run in runs)
-    left = [run.time_left_s for run in runs if run.status == "running"]
+    left = [run.time_left_s for run in runs if run.status in ("running", "starting")]
     if queued and not took:
         return None
     mean = sum(took) / len(took) if took else 0.0

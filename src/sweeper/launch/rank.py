@@ -25,7 +25,7 @@ import psutil
 from submitit.core.submission import process_job
 
 from sweeper.failure import describe, own_traceback, write_failure
-from sweeper.launch.processes import JOB_VARIABLE, STACK_SIGNAL
+from sweeper.launch.processes import CANNOT_WRITE, JOB_VARIABLE, STACK_SIGNAL
 from sweeper.place import Place
 from sweeper.record import State, now, write_state
 
@@ -69,10 +69,13 @@ def main(spec: dict[str, Any]) -> NoReturn:
     except SystemExit as stop:
         code = _exit_code(stop)
     except BaseException as error:  # everything a task can raise ends here, in words
-        print("".join(own_traceback(error)), end="", file=sys.stderr)
-        if place is not None:
-            _, failure = describe(error, place.rank)
-            write_failure(place.attempt_dir, failure)
+        try:
+            if place is not None:
+                _, failure = describe(error, place.rank)
+                write_failure(place.attempt_dir, failure)
+            print("".join(own_traceback(error)), end="", file=sys.stderr)
+        except OSError:  # a full or read-only disk
+            code = CANNOT_WRITE
     _leave(code)
 
 

@@ -124,12 +124,17 @@ class LiveView(PlainView):
 
     def tick(self, running: Sequence[Attempt], waiting: int) -> None:
         rows = [read_progress(attempt.run.run_dir, attempt.run.label) for attempt in running]
+        for row in rows:
+            if row.status == "queued":  # its process has not yet said that it is there
+                row.status = "starting"
         queued = [Progress("", "queued")] * waiting
         left = sweep_time_left_s([*self._ended, *rows, *queued], parallel=max(1, len(running)))
         counts = ", ".join(f"{n} {name}" for name, n in self._counts.items())
         parts = [part for part in (counts, f"{len(rows)} running", f"{waiting} queued") if part]
         elapsed = duration(time.monotonic() - self._started_at)
-        caption = f"{', '.join(parts)} · {elapsed} gone, {duration(left)} left"
+        caption = f"{', '.join(parts)} · {elapsed} gone"
+        if left is not None:
+            caption += f", {duration(left)} left"
         self._live.update(table(rows, caption), refresh=True)
 
 

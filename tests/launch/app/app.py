@@ -25,6 +25,7 @@ from sweeper.record import (
     RECORD_FILE,
     Identity,
     Record,
+    RecordError,
     State,
     Status,
     now,
@@ -60,6 +61,10 @@ def act(what: str, config: OmegaConf, place: Place) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "sleep":
         time.sleep(config.seconds)
+    if what == "fill":  # the disk, to its last byte
+        with Path("filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(512))
     if what == "wait":
         while not Path("go").exists():
             time.sleep(0.02)
@@ -123,7 +128,7 @@ class Application:
             try:
                 record = read_record(run_dir / RECORD_FILE)
                 keep = config.rerun == "none" or record.status is Status.COMPLETED
-            except FileNotFoundError:
+            except (FileNotFoundError, RecordError):
                 keep = False
             runs[who.run_id] = Run(
                 identity=who,
