@@ -45,11 +45,11 @@ from pathlib import Path
 
 import psutil
 import torch
-from torch import Tensor
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
+from bench.by_hand import ByHand  # noqa: E402  # found through the path above
 from bench.configuration import configuration  # noqa: E402  # found through the path above
 from bench.pairs import (  # noqa: E402
     Seconds,
@@ -61,11 +61,8 @@ from bench.pairs import (  # noqa: E402
     on_clock,
     timed,
 )
-from sweeper.config import Config, check  # noqa: E402
-from sweeper.data.loader import Loader, StepBatch  # noqa: E402
-from sweeper.data.sampler import GlobalSampler  # noqa: E402
+from sweeper.config import Config  # noqa: E402
 from sweeper.device import choose_device, limited  # noqa: E402
-from sweeper.instantiate import build  # noqa: E402
 from sweeper.measure.sampler import UtilizationSampler  # noqa: E402
 from sweeper.observer import Phase  # noqa: E402
 from sweeper.place import Place  # noqa: E402
@@ -75,52 +72,12 @@ from sweeper.record import Identity, write_identity  # noqa: E402
 from sweeper.report import Report  # noqa: E402
 from sweeper.run import _Rank  # noqa: E402  # the loop itself, not a copy of it
 from sweeper.training.build import build_step  # noqa: E402
-from sweeper.training.step import StepResult, TrainStep  # noqa: E402
+from sweeper.training.step import StepResult  # noqa: E402
 
 LEAST_STEP_MS = 20.0
 PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer", "ema", "rest")
 # Making a sample costs the same for every model; the smallest one hides none of it.
 DEFAULT = ("model=dit_s_8", "data=synthetic", "batch.size=8")
-
-
-class ByHand:
-    """The bare loop: one rank, one micro-batch a step.
-
-    Args:
-        step: whose model, optimizer and average it trains.
-    """
-
-    def __init__(self, config: Config, device: torch.device, step: TrainStep) -> None:
-        self._step = step
-        self._weights = [p.detach() for p in step.model.parameters() if p.requires_grad]
-        self._average = [] if step.ema is None else step.ema.average
-        self._decay, self._share = config.train.ema_decay, 1 / config.batch.size
-        data = build(config.data, "data", split="train")
-        self.loader = Loader(
-            data,
-            step.objective,
-            GlobalSampler(len(data), check(config).global_batch, config.seed),
-            config.seed,
-            device=device,
-        )
-        self._losses: list[Tensor] = []
-
-    def train(self, batches: Iterator[StepBatch], steps: int) -> None:
-        model, objective = self._step.model, self._step.objective
-        optimizer, precision = self._step.update.optimizer, self._step.precision
-        for _ in range(steps):
-            batch = next(batches)
-            with precision.context():
-                loss = objective.loss(model, batch.micro_batches[0]).total * self._share
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            optimizer.step()
-            optimizer.zero_grad()
-            if self._decay is not None:
-                torch._foreach_lerp_(self._average, self._weights, 1 - self._decay)
-            self._losses.append(loss.detach())
-
-    def losses(self) -> list[float]:
-        return [float(loss) for loss in self._losses]
 
 
 class Background:
