@@ -73,7 +73,7 @@ class TrainConfig:
 class MeasureConfig:
     warmup_steps: int = 10  # steps before the measured window
     steps: int = 20  # least number of steps in the measured window
-    memory: bool = True  # CPU: count live tensor bytes on one warm step outside the window
+    memory: bool = True  # count FLOPs, and on the CPU tensors, on the last step, outside the window
 
 
 @dataclass
@@ -226,7 +226,7 @@ def check(config: Config) -> Split:
     decay = config.train.ema_decay
     if decay is not None and not 0 <= decay < 1:
         raise UserError("train.ema_decay", f"{decay} is not a decay", "use a value in [0, 1)")
-    # One step more: on the CPU the last one is spent on counting memory.
+    # One step more: the last one is spent on counting memory and FLOPs.
     needed = config.measure.warmup_steps + config.measure.steps + int(config.measure.memory)
     if config.train.steps < needed:
         raise UserError(

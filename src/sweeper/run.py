@@ -152,7 +152,7 @@ class _Rank:
             Preempted: the snapshot is saved, all ranks have done the same steps.
         """
         config, report = self.config, self.report
-        counted = config.measure.memory and self.device.type == "cpu"
+        counted = config.measure.memory
         timed = config.train.steps - int(counted)
         report.phase("warmup")
         self.meter.start()
@@ -185,7 +185,7 @@ class _Rank:
         while self.results.count < steps:
             if self.preemption.due(self.results.count):
                 return True
-            self.flops.do(self._one_step)
+            self._one_step()
         return False
 
     def _one_step(self) -> None:
@@ -201,13 +201,18 @@ class _Rank:
             self._check(float(result.loss))
 
     def _memory(self, counted: bool) -> Memory:
-        """The rank's memory; on the CPU its tensors are counted on one more step."""
+        """The rank's memory; FLOPs, and on the CPU tensors, are counted on one more step."""
+        if counted and self.device.type == "cpu":
+            return self.meter.result(measure_step(self._counted_step, self._persistent))
         if counted:
-            return self.meter.result(measure_step(self._one_step, self._persistent))
+            self._counted_step()
         peak_bytes = self.meter.result().warm.peak_allocated_bytes
         if peak_bytes is None:
             return self.meter.result()
         return self.meter.result(parts_by_difference(peak_bytes, self._persistent()))
+
+    def _counted_step(self) -> None:
+        self.flops.count(self._one_step)
 
     def _persistent(self) -> dict[str, list[Tensor]]:
         """What is not made by the step at hand, by component."""

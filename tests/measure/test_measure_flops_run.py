@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from commands import SMALL, Train, records
 
 from sweeper.measure.flops import FlopsMeter, count_flops
+from sweeper.measure.step_memory import measure_step
 from sweeper.models.dit import DiT
 from sweeper.record import Time
 
@@ -57,26 +59,39 @@ def test_flops_of_ranks_add_up(train: Train, tmp_path: Path) -> None:
     assert one == two  # of the same global batch
 
 
-def test_only_the_first_step_is_counted() -> None:
-    meter = FlopsMeter()
-    model = torch.nn.Linear(10, 20)
-    steps: list[int] = []
+def test_counting_flops_does_not_change_the_peak_of_memory() -> None:
+    """Both are counted on the same step."""
+    peaks = []
+    for counted in (False, True):
+        torch.manual_seed(0)
+        model = DiT(8, 2, 1, 48, 2, 3, num_classes=10)
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        batch = torch.randn(16, 1, 8, 8), torch.arange(16), torch.arange(16) % 10
 
-    def step(size: int) -> None:
-        steps.append(size)
-        model(torch.randn(size, 10)).sum().backward()
+        def step(model=model, optimizer=optimizer, batch=batch) -> None:  # type: ignore[no-untyped-def]  # all bound
+            model(*batch).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
 
-    meter.do(lambda: step(4))
-    meter.do(lambda: step(8))
-    assert steps == [4, 8]
-    assert meter.flops is not None
-    assert meter.flops.executed == 2 * (2 * 4 * 10 * 20)  # forward and the weight's gradient
+        step()
+        work = functools.partial(FlopsMeter().count, step) if counted else step
+        peak_bytes, parts = measure_step(work, lambda m=model: {"parameters": list(m.parameters())})
+        peaks.append((peak_bytes, parts.activations_bytes, parts.gradients_bytes))
+    assert peaks[0] == peaks[1]
+
+
+def test_without_the_counted_step_there_are_none(train: Train, tmp_path: Path) -> None:
+    done = train("measure.memory=false", *SMALL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = records(tmp_path)
+    assert (record.time.flops_per_step, record.time.mfu) == (None, None)
+    assert record.time.measured_steps == 4  # of 6, 2 of which warm up
 
 
 def test_shares_of_a_known_peak() -> None:
     meter = FlopsMeter()
     model = torch.nn.Linear(10, 20)
-    meter.do(lambda: model(torch.randn(4, 10)).sum().backward())
+    meter.count(lambda: model(torch.randn(4, 10)).sum().backward())
     time = meter.complete(Time(step_time_s=1e-6), "NVIDIA A100-SXM4-80GB", "tf32")
     assert time.mfu == time.hfu == pytest.approx(3200 / 1e-6 / 156e12)
     unknown = meter.complete(Time(step_time_s=1e-6), "a GPU nobody lists", "tf32")

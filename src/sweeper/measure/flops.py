@@ -70,24 +70,22 @@ def share_of_peak(
 
 
 class FlopsMeter:
-    """Counts one rank's FLOPs in the first step it does; that step belongs to the warm-up.
+    """Counts one rank's FLOPs in one step outside the measured window.
 
-    It computes what it always computes, only slower, and holds nothing beyond an operator's end: so
-    neither the measured window nor a memory peak shows it.
+    While operators are watched, autograd takes other, equally exact paths, so that results differ
+    in rounding. It should therefore be the same step of every run that is compared, such as the
+    last.
 
     Attributes:
-        flops: of that step; None before it.
+        flops: of the counted step; None before it.
     """
 
     def __init__(self) -> None:
         self.flops: Flops | None = None
 
-    def do(self, step: Callable[[], object]) -> None:
-        """Do one step."""
-        if self.flops is None:
-            self.flops = count_flops(step)
-        else:
-            step()
+    def count(self, step: Callable[[], object]) -> None:
+        """Do one step and count; holds no tensor longer than its operator does."""
+        self.flops = count_flops(step)
 
     def complete(self, time: Time, device_name: str | None, dtype: str | None) -> Time:
         """The rank's times with its FLOPs, and the shares of its device's peak where one is known.

@@ -1,39 +1,12 @@
-"""What a run leaves behind: the record's schema, and its atomic reading and writing.
-
-Standard library only: the analysis reads records without importing torch or hydra. Every quantity
-carries its unit in its name. A field that was not measured is null, never zero.
-
-Files of a run directory that this module knows:
-
-    run.json      who the run is (Identity), written before it starts
-    config.yaml   the frozen, resolved config
-    state.json    where the run is now (State), rewritten while it lives
-    record.json   what it left behind (Record), written once and never over a final one
-"""
+"""The schema of what a run leaves behind. Every quantity carries its unit in its name."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import math
-import os
-import tempfile
-import types
-import typing
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 SCHEMA_VERSION = 1
-RECORD_FILE = "record.json"
-STATE_FILE = "state.json"
-IDENTITY_FILE = "run.json"
-CONFIG_FILE = "config.yaml"
-STEPS_FILE = "steps.csv"
-DRAFT_FILE = "draft.json"  # in attempt<N>: the record as far as the run has come
 
 
 class Status(StrEnum):
@@ -51,10 +24,6 @@ class Status(StrEnum):
     @property
     def is_failure(self) -> bool:
         return self not in (Status.COMPLETED, Status.OOM, Status.SKIPPED)
-
-
-class RecordError(Exception):
-    """A record, state or identity file that cannot be read; the message names the file and why."""
 
 
 @dataclass(kw_only=True)
@@ -303,167 +272,3 @@ class State:
     host: str | None = None
     job_id: str | None = None
     heartbeat_at: str | None = None
-
-
-T = TypeVar("T")
-
-
-def now() -> str:
-    """UTC, to the microsecond, sortable as text."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")
-
-
-def to_plain(value: Any) -> Any:
-    """Dataclasses, enums, paths and non-finite floats as plain JSON values.
-
-    JSON has no NaN or infinity: they become null, and the status says `diverged`.
-    """
-    if is_dataclass(value) and not isinstance(value, type):
-        return to_plain(asdict(value))
-    if isinstance(value, dict):
-        return {str(k): to_plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [to_plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, Path):
-        return str(value)
-    return value
-
-
-def from_plain(cls: type[T], data: Any, where: str = "record") -> T:
-    """Build the dataclass `cls` from plain JSON values; unknown keys are left out.
-
-    Raises:
-        RecordError: a value is missing or of the wrong kind.
-    """
-    if not isinstance(data, dict):
-        raise RecordError(f"{where}: expected an object, found {type(data).__name__}")
-    hints = typing.get_type_hints(cls)
-    values: dict[str, Any] = {}
-    for item in fields(cls):  # type: ignore[arg-type]  # T is one of this module's dataclasses
-        if item.name in data:
-            values[item.name] = _value(hints[item.name], data[item.name], f"{where}.{item.name}")
-    try:
-        return cls(**values)
-    except TypeError as error:
-        raise RecordError(f"{where}: {error}") from error
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    origin = typing.get_origin(hint)
-    if origin in (types.UnionType, typing.Union):
-        if value is None:
-            return None
-        (inner,) = [a for a in typing.get_args(hint) if a is not type(None)]
-        return _value(inner, value, where)
-    if origin is not None:
-        if not isinstance(value, origin):
-            raise RecordError(f"{where}: expected a {origin.__name__}, found {value!r}")
-        return value
-    if hint is Any:
-        return value
-    if isinstance(hint, type) and is_dataclass(hint):
-        return from_plain(hint, value, where)
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        try:
-            return hint(value)
-        except ValueError as error:
-            raise RecordError(f"{where}: unknown value {value!r}") from error
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise RecordError(f"{where}: expected {hint.__name__}, found {value!r}")
-    return value
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise RecordError(f"{path}: not readable as JSON ({error})") from error
-
-
-def read_record(path: Path) -> Record:
-    """Read a record.json.
-
-    Raises:
-        FileNotFoundError: there is none.
-        RecordError: truncated, foreign, or written by a newer version.
-    """
-    data = _read_json(path)
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if not isinstance(version, int):
-        raise RecordError(f"{path}: not a record (it has no schema_version)")
-    if version > SCHEMA_VERSION:
-        raise RecordError(
-            f"{path}: schema {version} is newer than this program's {SCHEMA_VERSION}; "
-            "upgrade sweeper"
-        )
-    return from_plain(Record, data, str(path))
-
-
-def read_state(run_dir: Path) -> State | None:
-    """The run's state, or None where it has none (yet)."""
-    try:
-        return from_plain(State, _read_json(run_dir / STATE_FILE), str(run_dir / STATE_FILE))
-    except FileNotFoundError:
-        return None
-
-
-def read_identity(run_dir: Path) -> Identity:
-    return from_plain(Identity, _read_json(run_dir / IDENTITY_FILE), str(run_dir / IDENTITY_FILE))
-
-
-@contextlib.contextmanager
-def _temporary(path: Path, text: str) -> Iterator[str]:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        yield name
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Replace `path` in one step: a reader sees the old text or the new, never a part."""
-    with _temporary(path, text) as name:
-        os.replace(name, path)
-
-
-def dump(value: Any) -> str:
-    return json.dumps(to_plain(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def write_state(run_dir: Path, state: State) -> None:
-    write_atomic(run_dir / STATE_FILE, dump(state))
-
-
-def write_identity(run_dir: Path, identity: Identity) -> None:
-    write_atomic(run_dir / IDENTITY_FILE, dump(identity))
-
-
-def write_record(run_dir: Path, record: Record) -> bool:
-    """Write the record unless the run already has one, or a later attempt. Returns whether this
-    call wrote it.
-
-    A hard link fails where the name exists: of two writers exactly one wins.
-    """
-    path = run_dir / RECORD_FILE
-    if (run_dir / f"attempt{record.attempt + 1}").exists():
-        return False  # this attempt was given up for lost, and the run started again
-    with _temporary(path, dump(record)) as name:
-        try:
-            os.link(name, path)
-        except FileExistsError:
-            return False
-    return True

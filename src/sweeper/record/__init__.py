@@ -1,0 +1,77 @@
+"""What a run leaves behind: the record's schema, and its atomic reading and writing.
+
+Standard library only: the analysis reads records without importing torch or hydra. A field that was
+not measured is null, never zero.
+"""
+
+from sweeper.record.files import (
+    CONFIG_FILE,
+    DRAFT_FILE,
+    IDENTITY_FILE,
+    RECORD_FILE,
+    STATE_FILE,
+    STEPS_FILE,
+    read_identity,
+    read_record,
+    read_state,
+    write_atomic,
+    write_identity,
+    write_record,
+    write_state,
+)
+from sweeper.record.plain import RecordError, dump, from_plain, now, to_plain
+from sweeper.record.schema import (
+    SCHEMA_VERSION,
+    Failure,
+    Hardware,
+    Identity,
+    Loss,
+    Memory,
+    MemoryParts,
+    MemoryPeaks,
+    Numerics,
+    Record,
+    Software,
+    State,
+    Status,
+    StepParts,
+    Time,
+    Utilization,
+)
+
+__all__ = [
+    "CONFIG_FILE",
+    "DRAFT_FILE",
+    "IDENTITY_FILE",
+    "RECORD_FILE",
+    "SCHEMA_VERSION",
+    "STATE_FILE",
+    "STEPS_FILE",
+    "Failure",
+    "Hardware",
+    "Identity",
+    "Loss",
+    "Memory",
+    "MemoryParts",
+    "MemoryPeaks",
+    "Numerics",
+    "Record",
+    "RecordError",
+    "Software",
+    "State",
+    "Status",
+    "StepParts",
+    "Time",
+    "Utilization",
+    "dump",
+    "from_plain",
+    "now",
+    "read_identity",
+    "read_record",
+    "read_state",
+    "to_plain",
+    "write_atomic",
+    "write_identity",
+    "write_record",
+    "write_state",
+]
