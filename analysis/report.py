@@ -19,7 +19,7 @@ TABLES_DIR = "tables"
 FILE_FORMATS = ("markdown", "csv")
 
 # Width where the output is no terminal.
-WIDTH = 120
+WIDTH = 132
 
 
 def terminal_width() -> int:
