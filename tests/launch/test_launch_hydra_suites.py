@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from hydra import version
 from hydra.test_utils.launcher_common_tests import (
     BatchedSweeperTestSuite,
     IntegrationTestSuite,
@@ -12,6 +15,15 @@ from hydra.test_utils.launcher_common_tests import (
 # torch need not be imported ahead for tasks that do not use it.
 LOCAL = ["hydra.launcher.preload=[]"]
 CELLS = ["hydra/sweeper=cells"]
+
+
+@pytest.fixture(autouse=True)
+def base_version() -> Iterator[None]:
+    """The suites assume that nothing in this process has chosen Hydra's `version_base` yet."""
+    before = version.VersionBase.instance().getbase()
+    version.VersionBase.instance().setbase(version.Version(version.__compat_version__.public))
+    yield
+    version.VersionBase.instance().version_base = before
 
 
 @pytest.mark.parametrize(

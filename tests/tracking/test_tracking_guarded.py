@@ -30,9 +30,23 @@ def _misbehaving(call: str, how: str) -> dict[str, str]:
     return {"_target_": "misbehaving_trackers.Misbehaving", "call": call, "how": how}
 
 
-def _children() -> list[str]:
+@pytest.fixture(autouse=True)
+def _others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that other tests of this session keep are not the tracker's."""
+    found = frozenset(psutil.Process().children(recursive=True))
+    monkeypatch.setattr(f"{__name__}.OTHERS", found)
+
+
+OTHERS: frozenset[psutil.Process] = frozenset()
+
+
+def _child_processes() -> list[psutil.Process]:
     found = psutil.Process().children(recursive=True)
-    return [" ".join(child.cmdline()) for child in found if child.status() != "zombie"]
+    return [child for child in found if child not in OTHERS and child.status() != "zombie"]
+
+
+def _children() -> list[str]:
+    return [" ".join(child.cmdline()) for child in _child_processes()]
 
 
 def _eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> bool:
@@ -180,7 +194,7 @@ def test_signals_to_all_processes_of_a_job_do_not_end_it(identity: Identity, run
     tracker = make_tracker(DIARY, warnings)
     tracker.start(identity, {}, run_dir)
     assert tracker.settle(60.0)
-    (child,) = psutil.Process().children()
+    (child,) = _child_processes()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         child.send_signal(number)
     tracker.finish(Status.CANCELLED)
