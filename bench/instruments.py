@@ -70,7 +70,7 @@ from sweeper.preemption import Preemption  # noqa: E402
 from sweeper.ranks import Ranks  # noqa: E402
 from sweeper.record import Identity, write_identity  # noqa: E402
 from sweeper.report import Report  # noqa: E402
-from sweeper.run import _Rank  # noqa: E402  # the loop itself, not a copy of it
+from sweeper.trainer import Trainer  # noqa: E402  # the loop itself, not a copy of it
 from sweeper.training.build import build_step  # noqa: E402
 from sweeper.training.step import StepResult  # noqa: E402
 
@@ -115,7 +115,7 @@ class Bench:
         steps: of one block.
     """
 
-    def __init__(self, rank: _Rank, config: Config, background: Background, steps: int) -> None:
+    def __init__(self, rank: Trainer, config: Config, background: Background, steps: int) -> None:
         self._rank, self._background, self._steps = rank, background, steps
         self._device = rank.device
         self.bare_loop = ByHand(config, rank.device, rank.step)
@@ -150,7 +150,7 @@ class Bench:
             torch.cuda.synchronize(self._device)
 
 
-def check_losses(rank: _Rank, config: Config, steps: int) -> None:
+def check_losses(rank: Trainer, config: Config, steps: int) -> None:
     """Do the run's first steps, and the same by hand from the same weights.
 
     Raises:
@@ -166,7 +166,7 @@ def check_losses(rank: _Rank, config: Config, steps: int) -> None:
     print(f"losses of the first {steps} steps are equal bit for bit: {theirs}")
 
 
-def own_cost_s(rank: _Rank) -> float:
+def own_cost_s(rank: Trainer) -> float:
     """Seconds a step that the program's loop and its instruments take of their thread; no data."""
     batch, loss = next(rank.loader), torch.zeros((), device=rank.device)
     result = StepResult(loss, None, None, 0.0)
@@ -206,7 +206,7 @@ def measure(
         limited(config.hardware, place, device),
         Report(config, place) as report,
     ):
-        rank = _Rank(config, place, device, Ranks(None), report, preemption)
+        rank = Trainer(config, place, device, Ranks(None), report, preemption)
         report.tracker.settle()
         bench = Bench(rank, config, Background(report), steps)
         arms = {

@@ -26,6 +26,7 @@ FORBIDDEN = {
     "sweeper.tracking": ("sweeper.training", "sweeper.launch", "sweeper.run", "hydra", "torch"),
     "sweeper.record": ("torch", "hydra", "omegaconf", "pandas", "numpy"),
     "sweeper.run": ("hydra", "sweeper.launch", "analysis"),
+    "sweeper.trainer": ("hydra", "sweeper.launch", "analysis"),
     "sweeper.launch": ("analysis", "sweeper.training", "sweeper.measure", "sweeper.models"),
     "sweeper": ("analysis",),
 }

@@ -10,17 +10,18 @@ from __future__ import annotations
 import random
 import re
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from sweeper.config import NOT_MEASURED, Config, check, config_id, run_id
-from sweeper.errors import UserError
+from sweeper.errors import UserError, nearest
 from sweeper.instantiate import check_target
+from sweeper.launch.packed import PackedConfig
 from sweeper.launch.runs import Resources, Run
 from sweeper.record import RECORD_FILE, Identity, RecordError, Status, read_record
 from sweeper.sweep_file import SweepFile
@@ -51,7 +52,8 @@ class Cell:
     """One composed configuration."""
 
     jobs: list[int]  # positions in the launcher's list
-    config: DictConfig  # with the hydra node
+    config: PackedConfig  # with the hydra node
+    resources: Resources
     plain: dict[str, Any]  # resolved values, without it
     overrides: list[str]
     config_id: str
@@ -65,25 +67,29 @@ def _strip_quotes(override: str) -> str:
     return re.sub(r"='([\w.+-]+)'$", r"=\1", override)
 
 
-def _resolve(config: DictConfig) -> dict[str, Any]:
-    """The application's tree as plain values; interpolations may refer to hydra."""
+def _resolve(config: DictConfig) -> Config:
+    """The application's tree as objects; interpolations may refer to hydra's."""
     HydraConfig.instance().set_config(config)
-    tree = config.copy()
-    with open_dict(tree):
-        tree.pop("hydra", None)
-    plain = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
-    return cast(dict[str, Any], plain)
+    values: dict[str, Any] = {str(key): config[key] for key in config if key != "hydra"}
+    known = [each.name for each in fields(Config)]
+    for key in values:
+        if key not in known:  # appended with a +
+            near = nearest(key, known)
+            remedy = f"did you mean {near}?" if near else "python train.py --help lists all keys"
+            raise UserError(key, "there is no such key", remedy)
+    for key, value in values.items():
+        if OmegaConf.is_config(value):
+            values[key] = OmegaConf.to_object(value)
+    return Config(**values)
 
 
-def _check(plain: dict[str, Any]) -> Config:
-    config = cast(Config, OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), plain)))
+def _check(config: Config, plain: dict[str, Any]) -> None:
     check(config)
     for key, given in GIVEN.items():
         node = plain[key]
         if node is not None:
             check_target(node, key, given)
     check_target(plain["model"].get("objective") or {}, "model.objective")
-    return config
 
 
 def _slug(overrides: Sequence[str]) -> str:
@@ -111,7 +117,7 @@ class SweepApplication:
         function.sweeper_application = self  # type: ignore[attr-defined]  # read by the launcher
         return function
 
-    def plan(self, configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]]) -> list[Run]:
+    def plan(self, configs: Iterable[DictConfig], overrides: Sequence[Sequence[str]]) -> list[Run]:
         """The runs of the sweep, in the order given.
 
         Raises:
@@ -124,21 +130,23 @@ class SweepApplication:
             raise UserError(
                 "sweep.name", f"{name!r} is not a directory name", "use letters, digits, - and _"
             )
-        sweep_dir = Path(str(first.config.hydra.sweep.dir)).resolve()
+        sweep_dir = Path(str(first.config.unpack().hydra.sweep.dir)).resolve()
         command = self._continue_command(name)
         SweepFile.open(sweep_dir, name, command, first.plain["sweep"])
+        if self.sweep_dir is None:  # a sweeper may come with several batches of jobs
+            print(f"sweep {name} in {_short(sweep_dir)}\ncontinue it with: {command}", flush=True)
         self.sweep_dir = sweep_dir
-        print(f"sweep {name} in {_short(sweep_dir)}\ncontinue it with: {command}", flush=True)
         return self._runs(cells, name, sweep_dir)
 
     def _cells(
-        self, configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]]
+        self, configs: Iterable[DictConfig], overrides: Sequence[Sequence[str]]
     ) -> list[Cell]:
         cells: dict[str, Cell] = {}
         for job, (config, given) in enumerate(zip(configs, overrides, strict=True)):
-            plain = _resolve(config)
+            typed = _resolve(config)
+            plain = asdict(typed)
             try:
-                typed = _check(plain)
+                _check(typed, plain)
             except UserError as error:
                 raise _in_context(error, given) from error
             identity = config_id(plain)
@@ -147,7 +155,8 @@ class SweepApplication:
                 continue
             cells[identity] = Cell(
                 jobs=[job],
-                config=config,
+                config=PackedConfig(config),
+                resources=Resources.from_config(config),
                 plain=plain,
                 overrides=[_strip_quotes(o) for o in given],
                 config_id=identity,
@@ -162,7 +171,8 @@ class SweepApplication:
         # What all cells share tells none apart; a single cell is called by all it was given.
         fixed = set.intersection(*(set(c.overrides) for c in found)) if len(found) > 1 else set()
         for cell in found:
-            cell.varying = [o.lstrip("+") for o in cell.overrides if o not in fixed]
+            told = [o for o in cell.overrides if o not in fixed and _key(o) not in NOT_MEASURED]
+            cell.varying = [o.lstrip("+") for o in told]
         return found
 
     def _runs(self, cells: Sequence[Cell], name: str, sweep_dir: Path) -> list[Run]:
@@ -190,7 +200,7 @@ class SweepApplication:
             overrides=cell.overrides,
             choices=cell.choices,
             variant=re.sub(r"\s+", "-", "+".join(cell.varying)) or "default",
-            command="python train.py " + shlex.join(cell.overrides),
+            command=shlex.join(["python", "train.py", *_alone(cell.overrides)]),
         )
         directory = f"{_slug(cell.varying)}-{identity.run_id}"
         run_dir = existing.get(identity.run_id, sweep_dir / directory)
@@ -199,7 +209,7 @@ class SweepApplication:
             config=cell.config,
             plain=cell.plain,
             run_dir=run_dir,
-            resources=Resources.from_config(cell.config),
+            resources=cell.resources,
             job_numbers=cell.jobs if repeat == 0 else [],
             cost=_cost(cell),
             keep=_is_kept(run_dir, str(cell.plain["rerun"])),
@@ -208,6 +218,16 @@ class SweepApplication:
     def _continue_command(self, name: str) -> str:
         words = [word for word in self.argv if not word.startswith("sweep.name=")]
         return "python train.py " + shlex.join([*words, f"sweep.name={name}"])
+
+
+def _key(override: str) -> str:
+    """The top of what it sets: `train` of ++train.steps=9."""
+    return re.split(r"[.=@]", override.lstrip("+~"), maxsplit=1)[0]
+
+
+def _alone(overrides: Sequence[str]) -> list[str]:
+    """What repeats a run in a sweep of its own."""
+    return [o for o in overrides if _key(o) not in ("sweep", "rerun")]
 
 
 def _cost(cell: Cell) -> float:

@@ -15,6 +15,7 @@ from sweeper.config import Config
 from sweeper.failure import ENDED_FILE, describe, earlier_attempts, write_failure
 from sweeper.fence import Superseded, check_newest
 from sweeper.heartbeat import Heartbeat
+from sweeper.measure.sampler import UtilizationSample
 from sweeper.place import Place
 from sweeper.preemption import PREEMPT_SIGNAL, Preempted
 from sweeper.record import (
@@ -28,7 +29,7 @@ from sweeper.record import (
     write_atomic,
     write_record,
 )
-from sweeper.series import StepRow, write_steps
+from sweeper.series import StepRow, write_steps, write_utilization
 from sweeper.tracking.factory import make_tracker
 from sweeper.tracking.summary import summary_of
 
@@ -42,12 +43,14 @@ class Report:
     Attributes:
         record: filled in as the run goes on.
         rows: the per-step series.
+        utilization: how busy the devices were over time.
     """
 
     def __init__(self, config: Config, place: Place) -> None:
         self.place = place
         self.writes = place.rank == 0
         self.rows: Sequence[StepRow] = ()
+        self.utilization: Sequence[UtilizationSample] = ()
         self.record = Record(
             identity=read_identity(place.run_dir),
             status=Status.FAILED,  # until the end is known
@@ -129,6 +132,7 @@ class Report:
         check_newest(self.place)
         if self.rows:
             write_steps(self.place.run_dir, self.rows)
+            write_utilization(self.place.run_dir, self.utilization)
             self._mirror()
         self.tracker.summary(summary_of(record))
         self.tracker.finish(status)

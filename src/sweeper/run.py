@@ -1,46 +1,15 @@
-"""One rank of one run, from its config to its figures.
-
-    set up -> validate -> warm up -> measured window -> memory step -> validate
-
-Every rank goes through the same; what the run tells the outside is `sweeper.report`. Asked to stop
-between two steps, it saves what it has (`sweeper.resume`), and the next attempt goes on from there:
-it warms up and measures the steps that are left.
-"""
+"""One run on this process's rank, and how it ends."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Sequence
-from pathlib import Path
-
-import torch
-from torch import Tensor
-
-from sweeper.config import Config, Split, check
-from sweeper.data.evaluation import evaluation_batches
-from sweeper.data.loader import Loader, StepBatch
-from sweeper.data.sampler import GlobalSampler
-from sweeper.device import choose_device, limited, memory_limit_bytes, reproducible
-from sweeper.errors import DivergedError
-from sweeper.instantiate import build
-from sweeper.measure.clock import StepClock
-from sweeper.measure.environment import hardware, software
-from sweeper.measure.flops import FlopsMeter
-from sweeper.measure.memory import MemoryMeter, parts_by_difference
-from sweeper.measure.memory import combine_ranks as combine_memory
-from sweeper.measure.sampler import UtilizationSampler
-from sweeper.measure.step_memory import measure_step
-from sweeper.measure.timing import combine_ranks as combine_time
+from sweeper.config import Config
+from sweeper.device import choose_device, limited, reproducible
 from sweeper.place import Place
 from sweeper.preemption import Preempted, Preemption
 from sweeper.ranks import Ranks
-from sweeper.record import Loss, Memory, Numerics, Time
 from sweeper.report import Report
-from sweeper.resume import Progress
-from sweeper.series import StepRow
 from sweeper.snapshot import remove as remove_snapshot
-from sweeper.training.build import build_step
+from sweeper.trainer import Trainer
 from sweeper.training.parallel import close_ranks, init_ranks
 
 
@@ -63,9 +32,15 @@ def run(config: Config) -> float | None:
         group = init_ranks(place, device)
         try:
             ranks = Ranks(group)
-            rank = _Rank(config, place, device, ranks, report, preemption)
-            with preemption.between(ranks.store, place.rank, ranks.count, rank.clock.synchronize):
-                rank.run()
+            trainer = Trainer(config, place, device, ranks, report, preemption)
+            with preemption.between(
+                ranks.store, place.rank, ranks.count, trainer.clock.synchronize
+            ):
+                try:
+                    trainer.run()
+                except BaseException:
+                    trainer.clock.abandon()
+                    raise
         except Preempted:
             close_ranks(group)
             raise
@@ -76,247 +51,3 @@ def run(config: Config) -> float | None:
     if place.rank == 0:
         remove_snapshot(place.run_dir)  # the record is written
     return report.record.loss.validation_last
-
-
-class _Rank:
-    """What one rank holds while it trains."""
-
-    def __init__(
-        self,
-        config: Config,
-        place: Place,
-        device: torch.device,
-        ranks: Ranks,
-        report: Report,
-        preemption: Preemption,
-    ) -> None:
-        self.config, self.place, self.device = config, place, device
-        self.preemption = preemption
-        self.ranks, self.report, self.record = ranks, report, report.record
-        self.split: Split = check(config)
-        self.clock = StepClock(device)
-        self.step = build_step(config, device, observer=self.clock, process_group=ranks.group)
-        if ranks.group is not None:
-            self.clock.time_communication(self.step.replica)
-        self.held_out = build(config.data, "data", split="validation")
-        training = build(config.data, "data", split="train")
-        sampler = GlobalSampler(len(training), self.split.global_batch, config.seed)
-        self.loader = Loader(
-            training,
-            self.step.objective,
-            sampler,
-            config.seed,
-            rank=place.rank,
-            world_size=place.world_size,
-            accumulation=self.split.accumulation,
-            device=device,
-        )
-        self.meter = MemoryMeter(device)
-        self.flops = FlopsMeter()
-        self.memory = Memory()
-        self.batch: StepBatch | None = None  # the step's own
-        self.started_s = 0.0  # the first step of this attempt
-        self.progress = Progress(
-            place, ranks, self.record, self.step, self.loader, self.clock, config.train.steps
-        )
-        self.results = self.progress.results
-
-    def run(self) -> None:
-        record, report, progress = self.record, self.report, self.progress
-        record.software = software(Path(__file__).parent)  # of the code, wherever it is run
-        record.hardware = hardware(self.device, self.place)
-        record.hardware.memory_limit_bytes = memory_limit_bytes(self.config.hardware)
-        self._describe()
-        report.save_draft()
-        if not progress.resume():
-            progress.validation_first = self._validate()
-        report.tracker.settle()  # its start must not lie inside the window
-        record.time.setup_s = report.elapsed_s()
-        self.started_s = time.perf_counter()
-        with self.loader, UtilizationSampler(self.device, self.place.local_rank) as sampler:
-            if self.results.count < self.config.train.steps:
-                self._train(sampler)
-            else:
-                self.memory = progress.memory(self.memory)
-        training_s = self._training_s()
-        report.phase("evaluate")
-        last = self._validate()
-        report.phase("save")
-        self._collect(progress.validation_first, last, training_s)
-        report.phase("done")
-
-    def _train(self, sampler: UtilizationSampler) -> None:
-        """All steps that are left.
-
-        Raises:
-            Preempted: the snapshot is saved, all ranks have done the same steps.
-        """
-        config, report = self.config, self.report
-        counted = config.measure.memory
-        timed = config.train.steps - int(counted)
-        report.phase("warmup")
-        self.meter.start()
-        stop = self._advance(min(self.results.count + config.measure.warmup_steps, timed))
-        self.meter.end_warmup()
-        if self.results.count > self.progress.resumed_at:  # a forward pass has been seen
-            self._describe()
-        report.save_draft()
-        if not stop and self.results.count < timed:
-            report.phase("measure")
-            sampler.open_window()
-            self.clock.open_window()
-            stop = self._advance(timed)
-            self.clock.close_window()
-            self.record.utilization = sampler.close_window()
-            self.meter.end_window()
-        self.memory = self.progress.memory(self._memory(counted and not stop))
-        # Asked in the last steps, the run goes on to its end; should it not get there, only the
-        # evaluation has to be done again.
-        if stop or not self.ranks.all_true(not self.preemption.asked, self.device):
-            self.progress.save(self.memory, self._training_s())
-        if stop:
-            raise Preempted(self.results.count)
-
-    def _training_s(self) -> float:
-        return self.progress.training_s + time.perf_counter() - self.started_s
-
-    def _advance(self, steps: int) -> bool:
-        """Go on until this many steps are done. Returns whether to stop before."""
-        while self.results.count < steps:
-            if self.preemption.due(self.results.count):
-                return True
-            self._one_step()
-        return False
-
-    def _one_step(self) -> None:
-        self.clock.begin_step()
-        batch = self.batch = next(self.loader)
-        result = self.step(
-            batch.micro_batches, batch.weights, global_weight=self._global_weight(batch)
-        )
-        self.clock.end_step()
-        self.results.add(result)
-        self.report.progress(step=self.results.count, step_time_s=self.clock.recent_step_s())
-        if self.device.type == "cpu":  # reading a loss does not wait for anything there
-            self._check(float(result.loss))
-
-    def _memory(self, counted: bool) -> Memory:
-        """The rank's memory; FLOPs, and on the CPU tensors, are counted on one more step."""
-        if counted and self.device.type == "cpu":
-            return self.meter.result(measure_step(self._counted_step, self._persistent))
-        if counted:
-            self._counted_step()
-        peak_bytes = self.meter.result().warm.peak_allocated_bytes
-        if peak_bytes is None:
-            return self.meter.result()
-        return self.meter.result(parts_by_difference(peak_bytes, self._persistent()))
-
-    def _counted_step(self) -> None:
-        self.flops.count(self._one_step)
-
-    def _persistent(self) -> dict[str, list[Tensor]]:
-        """What is not made by the step at hand, by component."""
-        batches = self.batch.micro_batches if self.batch else []
-        data = [tensor for micro_batch in batches for tensor in micro_batch.values()]
-        return {**self.step.persistent_tensors(), "data": data}
-
-    def _global_weight(self, batch: StepBatch) -> int | None:
-        """Units of the global batch where they are known without asking the other ranks."""
-        share = 0
-        for weight in batch.weights:
-            if not isinstance(weight, int):
-                return None
-            share += weight
-        # check() made sure that the batch divides, so all ranks have equal shares.
-        return share * self.ranks.count
-
-    def _check(self, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise DivergedError(f"the loss is {loss} in step {self.results.count - 1}")
-        self.report.progress(loss=loss * self.ranks.count)
-
-    def _validate(self) -> tuple[float, int] | None:
-        """Mean held-out loss and the number of samples; None where no evaluation is asked for."""
-        samples = min(self.config.evaluate.samples, len(self.held_out))
-        if samples == 0:
-            return None
-        started_s = time.perf_counter()
-        batches = evaluation_batches(
-            self.held_out,
-            self.step.objective,
-            self.config.seed,
-            self.place.rank,
-            self.place.world_size,
-            self.config.evaluate.batch,
-            samples,
-            self.device,
-        )
-        total, weight = self.step.evaluate(batches)
-        mean = float(self.ranks.sum(total) / self.ranks.sum(weight))
-        self.progress.evaluation_s += time.perf_counter() - started_s
-        return mean, samples
-
-    def _describe(self) -> None:
-        self.record.numerics = Numerics(
-            **self.step.describe(),
-            global_batch=self.split.global_batch,
-            micro_batch=self.split.micro_batch,
-        )
-
-    def _collect(
-        self, first: tuple[float, int] | None, last: tuple[float, int] | None, training_s: float
-    ) -> None:
-        """Bring the ranks' figures together in the record."""
-        record = self.record
-        losses = self.ranks.sum(self.results.losses()).tolist()
-        for index, loss in enumerate(losses):
-            if not math.isfinite(loss):
-                raise DivergedError(f"the loss is {loss} in step {index}")
-        setup_s = record.time.setup_s
-        record.time = combine_time(self.ranks.gather(self._time()))
-        record.time.setup_s = setup_s
-        record.time.training_s = training_s
-        self._warn_of_few_steps()
-        record.time.evaluation_s = self.progress.evaluation_s
-        record.memory = combine_memory(self.ranks.gather(self.memory))
-        record.hardware.hosts = sorted(
-            {host for hosts in self.ranks.gather(record.hardware.hosts) for host in hosts}
-        )
-        rows = self._rows(losses)
-        record.loss = Loss(
-            train_first=losses[0],
-            train_last=losses[-1],
-            validation_first=None if first is None else first[0],
-            validation_last=None if last is None else last[0],
-            validation_samples=None if last is None else last[1],
-            optimizer_steps=self.step.update.updates,
-            skipped_steps=self.step.update.skipped,
-            loss_scale=self.step.update.loss_scale,
-            grad_norm_last=rows[-1].grad_norm,
-        )
-        self.report.rows = rows
-
-    def _time(self) -> Time:
-        """The rank's times and FLOPs."""
-        dtype = self.record.numerics.compute_dtype
-        if dtype == "float32" and self.record.numerics.tf32:
-            dtype = "tf32"
-        times = self.clock.time(self.split.global_batch)
-        return self.flops.complete(times, self.record.hardware.device_name, dtype)
-
-    def _rows(self, losses: Sequence[float]) -> list[StepRow]:
-        results = self.results
-        columns = (results.values(name) for name in ("lr", "grad_norm", "skipped"))
-        return [
-            StepRow(index, loss, lr, timed.step_time_s, timed.measured, grad_norm, skipped)
-            for index, (loss, timed, lr, grad_norm, skipped) in enumerate(
-                zip(losses, self.clock.steps(), *columns, strict=True)
-            )
-        ]
-
-    def _warn_of_few_steps(self) -> None:
-        measured, wanted = self.record.time.measured_steps or 0, self.config.measure.steps
-        if measured < wanted:
-            self.record.warnings.append(
-                f"interruptions left {measured} of at least {wanted} steps to measure"
-            )

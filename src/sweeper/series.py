@@ -1,4 +1,4 @@
-"""The per-step series of a run: steps.csv, one row for each optimizer step."""
+"""The series of a run as CSV files in its directory: one row a step, one row a sample."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from sweeper.measure.sampler import UtilizationSample
 from sweeper.record import STEPS_FILE, write_atomic
+
+UTILIZATION_FILE = "utilization.csv"
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,21 @@ class StepRow:
 
 
 def write_steps(run_dir: Path, rows: Sequence[StepRow]) -> None:
+    """`steps.csv`."""
+    _write(run_dir / STEPS_FILE, StepRow, rows)
+
+
+def write_utilization(run_dir: Path, samples: Sequence[UtilizationSample]) -> None:
+    """`utilization.csv`: of the run's last attempt, the mean over its ranks."""
+    _write(run_dir / UTILIZATION_FILE, UtilizationSample, samples)
+
+
+def _write(path: Path, kind: type, rows: Sequence[Any]) -> None:
     text = io.StringIO()
-    names = [item.name for item in fields(StepRow)]
+    names = [item.name for item in fields(kind)]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
     for row in rows:
         values = [getattr(row, name) for name in names]
         writer.writerow([int(v) if isinstance(v, bool) else v for v in values])
-    write_atomic(run_dir / STEPS_FILE, text.getvalue())
+    write_atomic(path, text.getvalue())

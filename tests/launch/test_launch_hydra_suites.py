@@ -21,7 +21,7 @@ CELLS = ["hydra/sweeper=cells"]
 def base_version() -> Iterator[None]:
     """The suites assume that nothing in this process has chosen Hydra's `version_base` yet."""
     before = version.VersionBase.instance().getbase()
-    version.VersionBase.instance().setbase(version.Version(version.__compat_version__.public))
+    version.VersionBase.instance().setbase(version.__compat_version__)
     yield
     version.VersionBase.instance().version_base = before
 

@@ -9,7 +9,13 @@ import pytest
 import torch
 from measure_fake_nvml import FakeGpu, FakeNvml
 
-from sweeper.measure.sampler import UtilizationSampler, combine_ranks
+from sweeper.measure import sampler as sampler_module
+from sweeper.measure.sampler import (
+    UtilizationSample,
+    UtilizationSampler,
+    combine_ranks,
+    combine_series,
+)
 from sweeper.record import Utilization
 
 
@@ -78,9 +84,8 @@ def test_trouble_leaves_the_figures_null(nvml: FakeNvml, trouble: str) -> None:
     assert nvml.open_sessions == 0
 
 
-def test_cpu_load_is_exact_over_the_window_and_needs_no_thread() -> None:
+def test_cpu_load_is_exact_over_the_window() -> None:
     with UtilizationSampler("cpu") as sampler:
-        assert not any(t.name == "utilization" for t in threading.enumerate())
         sampler.open_window()
         busy_until = time.monotonic() + 0.5
         while time.monotonic() < busy_until:
@@ -93,6 +98,49 @@ def test_cpu_load_is_exact_over_the_window_and_needs_no_thread() -> None:
     assert 50 / len(os.sched_getaffinity(0)) < busy.cpu_percent <= 100
     assert busy.gpu_percent is None
     assert busy.samples is None
+
+
+def test_the_series_covers_the_window_and_what_is_outside(nvml: FakeNvml) -> None:
+    with UtilizationSampler("cuda", 0, period_s=0.2, nvml=nvml) as sampler:
+        time.sleep(0.5)
+        nvml.gpus[1].gpu_percent = 90
+        time.sleep(0.5)
+    assert not any(thread.name == "utilization" for thread in threading.enumerate())
+    series = sampler.series
+    assert len(series) >= 2
+    assert [series[0].gpu_percent, series[-1].gpu_percent] == [40, 90]
+    elapsed_s = [sample.elapsed_s for sample in series]
+    assert elapsed_s == sorted(elapsed_s)
+    assert elapsed_s[0] >= 0.2
+    assert all(0 <= (sample.cpu_percent or 0) <= 100 for sample in series)
+
+
+def test_without_a_gpu_the_series_is_the_processors() -> None:
+    with UtilizationSampler("cpu", period_s=0.25) as sampler:
+        busy_until = time.monotonic() + 0.8
+        while time.monotonic() < busy_until:
+            pass
+    assert {sample.gpu_percent for sample in sampler.series} == {None}
+    loads = [sample.cpu_percent for sample in sampler.series if sample.cpu_percent is not None]
+    assert max(loads) > 50 / len(os.sched_getaffinity(0))
+
+
+def test_a_long_run_keeps_few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler_module, "MOST_SAMPLES", 8)
+    with UtilizationSampler("cpu", period_s=0.005) as sampler:
+        time.sleep(1.0)
+    assert 2 <= len(sampler.series) <= 8
+
+
+def test_series_of_several_ranks_are_averaged_sample_by_sample() -> None:
+    first = [UtilizationSample(1.0, 40, 50.0), UtilizationSample(2.0, 60, None)]
+    second = [UtilizationSample(1.2, 80, 70.0), UtilizationSample(2.2, None, None)]
+    longer = [*second, UtilizationSample(3.0, 9, 9.0)]
+    assert combine_series([first, longer]) == [
+        UtilizationSample(1.1, 60, 60.0),
+        UtilizationSample(2.1, 60, None),
+    ]
+    assert combine_series([[], []]) == []
 
 
 def test_ranks_together() -> None:

@@ -87,8 +87,8 @@ def write_series(sweep: Path) -> None:
             for step in range(12)
         )
         (run_dir / "steps.csv").write_text("step,loss,step_time_s,measured\n" + losses)
-        samples = "".join(f"{second},{60 + number}\n" for second in range(10))
-        (run_dir / "utilization.csv").write_text("elapsed_s,gpu_percent\n" + samples)
+        samples = "".join(f"{second},{60 + number},{30 + number}\n" for second in range(10))
+        (run_dir / "utilization.csv").write_text("elapsed_s,gpu_percent,cpu_percent\n" + samples)
 
 
 def whole_sweep(root: Path) -> Path:

@@ -118,6 +118,16 @@ def test_a_line_of_batches_differs_in_batch_alone() -> None:
     assert [len(rows) for rows in batch.lines(study)] == [2]
 
 
+def test_without_a_gpu_the_processor_is_shown(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "s", [record()])
+    rows = "elapsed_s,gpu_percent,cpu_percent\n0.5,,80\n1.0,,90\n1.5,,\n"
+    (sweep / "run000" / "utilization.csv").write_text(rows)
+    found = figures.draw("utilization", Study(load([sweep], workers=1)))
+    assert isinstance(found, Figure)
+    assert "cores busy (%)" in found.svg
+    assert "(mean 85 %)" in found.svg
+
+
 def test_loss_curves_that_coincide_are_one_line(study: Study) -> None:
     curves = loss.read_curves(study)
     groups = loss.group_alike(curves)

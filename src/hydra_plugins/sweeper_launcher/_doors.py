@@ -11,16 +11,21 @@ from typing import Any
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, configure_log
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf
 
-from hydra_plugins.sweeper_launcher._job import RankJob, SharedTask, load_return, run_as_rank
+from hydra_plugins.sweeper_launcher._job import (
+    RankJob,
+    SharedTask,
+    load_return,
+    place_output,
+    run_as_rank,
+)
 from hydra_plugins.sweeper_launcher._sweep import Door
 from sweeper.launch.attempt import Attempt
 from sweeper.launch.backend import Backend
 from sweeper.launch.debug import DebugBackend
 from sweeper.launch.launcher import job_folder, remove_job_folder
 from sweeper.launch.local import LocalBackend
-from sweeper.launch.runs import Run
 from sweeper.launch.settings import Settings
 from sweeper.launch.supervised import SupervisorProcess
 
@@ -83,8 +88,7 @@ class LocalDoor(Door):
                 getattr(sys.modules["__main__"], "__file__", None),
             )
             shared.dump(self._shared_file)
-        place_output(attempt.run)
-        return RankJob(self._shared_file, attempt.run.config, attempt.return_file)
+        return RankJob(self._shared_file, attempt.run, attempt.return_file)
 
     def _returned(self, attempt: Attempt) -> JobReturn | None:
         return load_return(attempt.return_file)
@@ -106,11 +110,13 @@ class DebugDoor(Door):
 
     def function(self, attempt: Attempt) -> Callable[[], Any]:
         def call() -> None:
-            place_output(attempt.run)
+            config = place_output(attempt.run.config.unpack(), attempt.run)
             try:
-                result = run_as_rank(self._task_function, self._context, attempt.run.config, rank=0)
+                result = run_as_rank(self._task_function, self._context, config, rank=0)
             finally:
                 configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
+            if attempt.run.writes_record:  # as from another process
+                result.cfg = result.hydra_cfg = None
             self._results[id(attempt)] = result
             if result.status is JobStatus.FAILED:
                 raise result._return_value
@@ -119,12 +125,3 @@ class DebugDoor(Door):
 
     def _returned(self, attempt: Attempt) -> JobReturn | None:
         return self._results.get(id(attempt))
-
-
-def place_output(run: Run) -> None:
-    """Let Hydra write its files into the run's own directory, for runs that keep records."""
-    if run.writes_record:
-        node = run.config.hydra
-        with read_write(node), open_dict(node):
-            node.sweep.dir = str(run.run_dir.parent)
-            node.sweep.subdir = run.run_dir.name

@@ -25,6 +25,7 @@ from hydra_plugins.sweeper_launcher._source import restore
 from sweeper.errors import UserError
 from sweeper.failure import own_traceback
 from sweeper.launch.errors import RemoteError
+from sweeper.launch.runs import Run
 from sweeper.place import Place
 
 
@@ -98,12 +99,21 @@ def run_as_rank(
     )
 
 
+def place_output(config: DictConfig, run: Run) -> DictConfig:
+    """Let Hydra write its files into the run's own directory, for runs that keep records."""
+    if run.writes_record:
+        with read_write(config.hydra), open_dict(config.hydra):
+            config.hydra.sweep.dir = str(run.run_dir.parent)
+            config.hydra.sweep.subdir = run.run_dir.name
+    return config
+
+
 @dataclass
 class RankJob:
     """Pickled for each run; called in each of its ranks."""
 
     shared_file: Path
-    config: DictConfig
+    run: Run
     return_file: Path
 
     def __call__(self) -> None:
@@ -113,9 +123,12 @@ class RankJob:
         shared.singletons["instances"][Plugins] = PluginsOnDemand()
         Singleton.set_state(shared.singletons)
         restore(shared.task_function, shared.main_file)
-        result = run_as_rank(shared.task_function, shared.context, self.config, place.rank)
+        config = place_output(self.run.config.unpack(), self.run)
+        result = run_as_rank(shared.task_function, shared.context, config, place.rank)
         error = result._return_value if result.status is JobStatus.FAILED else None
         if place.rank == 0:
+            if self.run.writes_record:  # its config is on record; the command need not hold it
+                result.cfg = result.hydra_cfg = None
             save_return(result, self.return_file)
         if error is not None:
             raise error

@@ -46,12 +46,15 @@ def job_return(outcome: Outcome, overrides: Sequence[str], real: JobReturn | Non
 
 
 def _described(outcome: Outcome) -> JobReturn:
-    config = outcome.run.config
     result = JobReturn()
+    result.task_name = JobRuntime.instance().get("name")
+    if outcome.run.writes_record:
+        result.working_dir = str(outcome.run.run_dir)
+        return result
+    config = outcome.run.config.unpack()
     result.cfg = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     result.hydra_cfg = OmegaConf.masked_copy(config, "hydra")
     # As set_config does, which would copy it again.
     HydraConfig.instance().cfg = result.hydra_cfg  # type: ignore[assignment]  # Hydra's own habit
     result.working_dir = str(Path(str(config.hydra.sweep.dir)) / str(config.hydra.sweep.subdir))
-    result.task_name = JobRuntime.instance().get("name")
     return result

@@ -13,7 +13,6 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from hydra_plugins.sweeper_launcher._doors import place_output
 from hydra_plugins.sweeper_launcher._job import RankJob, SharedTask, load_return
 from hydra_plugins.sweeper_launcher._sweep import Door
 from sweeper.launch.attempt import Attempt
@@ -63,8 +62,7 @@ class SlurmDoor(Door):
                 getattr(sys.modules["__main__"], "__file__", None),
             )
             shared.dump(shared_file)
-        place_output(attempt.run)
-        return RankJob(shared_file, attempt.run.config, attempt.run.run_dir / RETURN_FILE)
+        return RankJob(shared_file, attempt.run, attempt.run.run_dir / RETURN_FILE)
 
     def _returned(self, attempt: Attempt) -> JobReturn | None:
         return load_return(attempt.run.run_dir / RETURN_FILE)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from sweeper.launch.backend import Backend
 from sweeper.launch.environment import refuse_torchrun
 from sweeper.launch.errors import Cancelled
 from sweeper.launch.launcher import Outcome, launch
+from sweeper.launch.packed import PackedConfig
 from sweeper.launch.runs import Application, Resources, Run, settings_from
 from sweeper.launch.settings import Settings
 from sweeper.launch.view import View, best_view
@@ -91,20 +93,26 @@ class Door(ABC):
 
     def _launch(self, job_overrides: list[list[str]], initial: int) -> list[JobReturn]:
         self.prepare()
-        configs = [
-            self._compose(overrides, initial + position)
-            for position, overrides in enumerate(job_overrides)
-        ]
+        first = self._compose(job_overrides[0], initial)
+        # One at a time: their trees need not be in memory together.
+        configs = itertools.chain(
+            [first],
+            (
+                self._compose(overrides, initial + position)
+                for position, overrides in enumerate(job_overrides)
+                if position > 0
+            ),
+        )
         planned_at = time.time()
         if self._application is not None:
             runs = list(self._application.plan(configs, job_overrides))
             self._home = runs[0].run_dir.parent
         else:
-            sweep_dir = Path(str(configs[0].hydra.sweep.dir)).absolute()
+            sweep_dir = Path(str(first.hydra.sweep.dir)).absolute()
             self._home = sweep_dir / ".sweeper"
             runs = _plain_runs(configs, job_overrides, self._home, initial)
-        HydraConfig.instance().set_config(configs[0])
-        settings = settings_from(configs[0])
+        HydraConfig.instance().set_config(first)
+        settings = settings_from(first)
         self._view = best_view()
         outcomes = launch(
             runs,
@@ -134,7 +142,7 @@ class Door(ABC):
 
 
 def _plain_runs(
-    configs: Sequence[DictConfig], job_overrides: Sequence[list[str]], home: Path, initial: int
+    configs: Iterable[DictConfig], job_overrides: Sequence[list[str]], home: Path, initial: int
 ) -> list[Run]:
     """One run a job, in Hydra's own directories; what the launcher keeps goes to a hidden one."""
     session = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
@@ -153,7 +161,7 @@ def _plain_runs(
         runs.append(
             Run(
                 identity=identity,
-                config=config,
+                config=PackedConfig(config),
                 run_dir=home / session / number,
                 resources=Resources.from_config(config),
                 job_numbers=[position],

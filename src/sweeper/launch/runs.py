@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from omegaconf import DictConfig, OmegaConf
 
 from sweeper.errors import UserError
+from sweeper.launch.packed import PackedConfig
 from sweeper.launch.settings import Settings
 from sweeper.record import Identity
 
@@ -91,7 +92,7 @@ class Run:
     """
 
     identity: Identity
-    config: DictConfig  # composed, with the hydra node
+    config: PackedConfig  # composed, with the hydra node
     run_dir: Path
     plain: dict[str, Any] = field(default_factory=dict)  # resolved, without it; kept as config.yaml
     resources: Resources = field(default_factory=Resources)
@@ -113,12 +114,13 @@ class Application(Protocol):
     """What a task function may carry as its attribute `sweeper_application`."""
 
     def plan(
-        self, configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]]
+        self, configs: Iterable[DictConfig], overrides: Sequence[Sequence[str]]
     ) -> Sequence[Run]:
-        """The runs of a sweep; called when all jobs are composed, before anything starts.
+        """The runs of a sweep; called before anything starts.
 
         Args:
-            configs: one composed config a job, with its hydra node.
+            configs: one composed config a job, with its hydra node. Each is composed when it is
+                asked for; pack what is kept.
             overrides: the overrides of each job.
 
         Raises:

@@ -16,6 +16,7 @@ from sweeper.failure import ENDED_FILE, read_failures
 from sweeper.launch import finish
 from sweeper.launch.attempt import Attempt
 from sweeper.launch.leftover import RANKS_FILE
+from sweeper.launch.packed import PackedConfig
 from sweeper.launch.runs import Resources, Run
 from sweeper.place import Place
 from sweeper.record import (
@@ -37,7 +38,7 @@ FENCE_S = 3.0
 
 def _attempt(place: Place, number: int) -> Attempt:
     """As the launcher would know it."""
-    config = OmegaConf.create({})
+    config = PackedConfig(OmegaConf.create({}))
     path = place.run_dir / CONFIG_FILE
     plain = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {}
     nodes = place.world_size // place.ranks_per_node

@@ -1,9 +1,10 @@
-"""How busy the device and the processor are while a window is measured.
+"""How busy the device and the processor are while a run trains, and in its measured window.
 
-The GPU is sampled twice a second by a thread that otherwise sleeps. NVML calls let go of the
-interpreter lock, so the training thread loses well under a millisecond a second; a process of its
-own would take a core's time to start and memory to live. Without a GPU there is no thread at all:
-the system's own counters at both edges of the window give the exact mean.
+They are sampled twice a second by a thread that otherwise sleeps. NVML calls let go of the
+interpreter lock, and reading the system's counters takes a fifth of a millisecond, so the training
+thread loses well under a millisecond a second; a process of its own would take a core's time to
+start and memory to live. The processor's mean over the window is exact: it is taken from the
+counters at the window's edges, not from samples.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import statistics
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +25,18 @@ from sweeper.measure import nvml as nv
 from sweeper.record import Utilization
 
 PERIOD_S = 0.5
+
+# Of one run; where there would be more, every other one is dropped and the pace halved.
+MOST_SAMPLES = 7200
+
+
+@dataclass(frozen=True)
+class UtilizationSample:
+    """How busy things were since the sample before; None where it is not known."""
+
+    elapsed_s: float  # since sampling began
+    gpu_percent: float | None  # share of time in which the rank's device was busy
+    cpu_percent: float | None  # of the cores that this process may use
 
 
 @dataclass
@@ -49,6 +63,9 @@ class UtilizationSampler:
 
     No error of the library reaches the run: what cannot be read is null in the result.
 
+    Attributes:
+        series: the samples so far, the window's and the others.
+
     Args:
         device: cpu or cuda.
         index: CUDA's number of the device in this process, where `device` has none.
@@ -73,14 +90,18 @@ class UtilizationSampler:
         self._samples: _Samples | None = None
         self._thread: threading.Thread | None = None
         self._uuid: str | None = None
+        self.series: list[UtilizationSample] = []
+        self._started_s = 0.0
+        self._cpu_at_sample = (0.0, 0.0)
         self._cpu_at_start: tuple[float, float] | None = None
 
     def __enter__(self) -> UtilizationSampler:
         if self._on_gpu:
             uuid = getattr(torch.cuda.get_device_properties(self._index), "uuid", None)
             self._uuid = None if uuid is None else str(uuid)
-            self._thread = threading.Thread(target=self._run, name="utilization", daemon=True)
-            self._thread.start()
+        self._started_s, self._cpu_at_sample = time.perf_counter(), _cpu_times()
+        self._thread = threading.Thread(target=self._run, name="utilization", daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -97,7 +118,7 @@ class UtilizationSampler:
         """The means over the window; temperature and memory are its highest values."""
         with self._lock:
             samples, self._samples = self._samples, None
-        result = Utilization(cpu_percent=self._cpu_percent())
+        result = Utilization(cpu_percent=_busy_percent(self._cpu_at_start))
         if samples is None or not self._on_gpu:
             return result
         result.gpu_percent = samples.mean("gpu")
@@ -110,17 +131,25 @@ class UtilizationSampler:
         return result
 
     def _run(self) -> None:
+        if not self._on_gpu:
+            self._sample_until_stopped(None, None)
+            return
         with nv.session(self._nvml) as nvml:
-            if nvml is None:
-                return
-            handle = nv.handle_of(nvml, self._index, os.environ, self._uuid)
-            if handle is None:
-                return
-            while not self._stop.is_set():
-                self._sample(nvml, handle)
-                self._stop.wait(self._period_s)
+            known = nvml is not None
+            handle = nv.handle_of(nvml, self._index, os.environ, self._uuid) if known else None
+            self._sample_until_stopped(nvml, handle)
 
-    def _sample(self, nvml: Any, handle: Any) -> None:
+    def _sample_until_stopped(self, nvml: Any, handle: Any) -> None:
+        while not self._stop.wait(self._period_s):
+            gpu_percent = None if handle is None else self._sample_gpu(nvml, handle)
+            cpu_percent, self._cpu_at_sample = _busy_percent(self._cpu_at_sample), _cpu_times()
+            elapsed_s = time.perf_counter() - self._started_s
+            self.series.append(UtilizationSample(elapsed_s, gpu_percent, cpu_percent))
+            if len(self.series) > MOST_SAMPLES:
+                self.series, self._period_s = self.series[::2], self._period_s * 2
+
+    def _sample_gpu(self, nvml: Any, handle: Any) -> float | None:
+        """Returns the share of time in which the device was busy, percent."""
         rates = nv.ask(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         memory = nv.ask(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
         milliwatts = nv.ask(nvml, lambda: nvml.nvmlDeviceGetPowerUsage(handle))
@@ -129,26 +158,19 @@ class UtilizationSampler:
         )
         clock = nv.ask(nvml, lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
         reasons = nv.throttle_reasons(nvml, handle)
+        busy = None if rates is None else float(rates.gpu)
         with self._lock:
             samples = self._samples
             if samples is None:  # outside the window
-                return
+                return busy
             samples.count += 1
-            samples.add("gpu", None if rates is None else rates.gpu)
+            samples.add("gpu", busy)
             samples.add("memory", None if memory is None else 100 * memory.used / memory.total)
             samples.add("power", None if milliwatts is None else milliwatts / 1000)
             samples.add("temperature", celsius)
             samples.add("clock", clock)
             samples.reasons.update(reasons)
-
-    def _cpu_percent(self) -> float | None:
-        if self._cpu_at_start is None:
-            return None
-        busy_s, total_s = (
-            end - start for end, start in zip(_cpu_times(), self._cpu_at_start, strict=True)
-        )
-        # The system counts in hundredths of a second; a window of a few of them says nothing.
-        return min(100.0, max(0.0, 100 * busy_s / total_s)) if total_s >= 0.2 else None
+        return busy
 
 
 def combine_ranks(ranks: Sequence[Utilization]) -> Utilization:
@@ -163,6 +185,27 @@ def combine_ranks(ranks: Sequence[Utilization]) -> Utilization:
     counts = [rank.samples for rank in ranks if rank.samples is not None]
     result.samples = sum(counts) if counts else None
     return result
+
+
+def combine_series(ranks: Sequence[Sequence[UtilizationSample]]) -> list[UtilizationSample]:
+    """One series for a run: the means of the ranks' first, second, third ... samples.
+
+    All ranks sample at one pace from nearly one moment on; where one has more than the others,
+    those are left out.
+    """
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        found = [value for value in values if value is not None]
+        return statistics.fmean(found) if found else None
+
+    return [
+        UtilizationSample(
+            statistics.fmean(sample.elapsed_s for sample in samples),
+            mean([sample.gpu_percent for sample in samples]),
+            mean([sample.cpu_percent for sample in samples]),
+        )
+        for samples in zip(*ranks, strict=False)
+    ]
 
 
 def _known(ranks: Sequence[Utilization], name: str) -> list[float]:
@@ -182,3 +225,12 @@ def _cpu_times() -> tuple[float, float]:
             busy_s += known - times.idle - getattr(times, "iowait", 0.0)
             total_s += known
     return busy_s, total_s
+
+
+def _busy_percent(since: tuple[float, float] | None) -> float | None:
+    """How busy this process's cores were since then; None after too short a time to say."""
+    if since is None:
+        return None
+    busy_s, total_s = (end - start for end, start in zip(_cpu_times(), since, strict=True))
+    # The system counts in hundredths of a second; a window of a few of them says nothing.
+    return min(100.0, max(0.0, 100 * busy_s / total_s)) if total_s >= 0.2 else None

@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 
 from sweeper.errors import DivergedError, UserError
 from sweeper.launch.errors import Cancelled, RunFailed
+from sweeper.launch.packed import PackedConfig
 from sweeper.launch.runs import Resources, Run
 from sweeper.place import Place
 from sweeper.record import (
@@ -132,7 +133,7 @@ class Application:
                 keep = False
             runs[who.run_id] = Run(
                 identity=who,
-                config=config,
+                config=PackedConfig(config),
                 plain=plain,
                 run_dir=run_dir,
                 resources=Resources.from_config(config),

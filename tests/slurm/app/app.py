@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from sweeper.errors import UserError
 from sweeper.launch.errors import Cancelled, RunFailed
+from sweeper.launch.packed import PackedConfig
 from sweeper.launch.runs import Resources, Run
 from sweeper.place import Place
 from sweeper.record import (
@@ -145,7 +146,7 @@ class Application:
                 keep = False
             runs[who.run_id] = Run(
                 identity=who,
-                config=config,
+                config=PackedConfig(config),
                 plain=_plain(config),
                 run_dir=run_dir,
                 resources=Resources.from_config(config),
