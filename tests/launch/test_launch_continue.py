@@ -153,5 +153,5 @@ def test_jobs_that_are_the_same_run_start_it_once(sweep: Sweep) -> None:
 def test_a_run_directory_that_cannot_be_made_is_one_message(sweep: Sweep) -> None:
     done = sweep("-m", "seed=1,2", "hydra.sweep.dir=/dev/null/x")
     assert done.returncode == 2
-    assert "hydra.sweep.dir: /dev/null/x cannot be made" in done.stdout
+    assert "hydra.sweep.dir: /dev/null/x cannot be written" in done.stdout
     assert not list(Path(sweep.cwd).rglob(RECORD_FILE))

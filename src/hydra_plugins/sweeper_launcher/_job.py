@@ -6,6 +6,7 @@ a run's own pickle holds its composed config. Nothing is composed again.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import sys
@@ -163,5 +164,6 @@ def load_return(path: Path) -> JobReturn | None:
         result: JobReturn = pickle_load(path)
     except Exception:  # killed while writing, or never written
         return None
-    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # a disk that has become read-only
+        path.unlink()
     return result

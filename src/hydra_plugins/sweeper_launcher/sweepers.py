@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,12 @@ class CellsSweeper(BasicSweeper):
         directory = Path(str(self.config.hydra.sweep.dir))
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=directory):  # before anything is started
+                pass
         except OSError as error:
             raise UserError(
                 "hydra.sweep.dir",
-                f"{directory} cannot be made: {error.strerror}",
+                f"{directory} cannot be written: {error.strerror}",
                 "choose a writable directory with hydra.sweep.dir=DIR",
             ) from error
         try:

@@ -66,6 +66,10 @@ def act(what: str, config: OmegaConf, place: Place) -> None:
         with Path("filler").open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(512))
+    if what == "freeze":  # the file system can be read only from here on
+        sweep_dir = str(place.run_dir.parent)
+        subprocess.run(["mount", "--bind", sweep_dir, sweep_dir], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", sweep_dir], check=True)
     if what == "wait":
         while not Path("go").exists():
             time.sleep(0.02)
