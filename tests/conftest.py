@@ -10,6 +10,14 @@ import pytest
 from commands import ROOT, Train, environment
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each file's tests, which share what they set up, go to one worker; all of Slurm's to one."""
+    for item in items:
+        folder = item.path.parent.name
+        item.add_marker(pytest.mark.xdist_group(folder if folder == "slurm" else item.path.name))
+
+
 @pytest.fixture
 def train(tmp_path: Path) -> Train:
     """`train(*arguments)` runs train.py in an empty directory; sweeps land in `tmp_path/sweeps`."""

@@ -124,22 +124,6 @@ def test_one_bad_run_never_touches_the_others(train: Train, tmp_path: Path) -> N
     assert "Traceback" not in done.stderr
 
 
-def test_out_of_memory_is_a_result(train: Train, tmp_path: Path) -> None:
-    done = train(
-        "-m", "batch.size=8,65536,16", "hardware.memory_limit_gib=1", *SMALL[:3], "tracker=none"
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    by_batch = {record.config["batch"]["size"]: record for record in records(tmp_path)}
-    assert by_batch[8].status is Status.COMPLETED
-    assert by_batch[16].status is Status.COMPLETED
-    out = by_batch[65536]
-    assert out.status is Status.OOM
-    assert out.error is not None
-    assert out.error.bytes_requested is not None
-    assert out.error.bytes_requested > 2**20
-    assert out.phase in ("setup", "warmup")
-
-
 def test_a_loss_that_is_not_finite_is_diverged(train: Train, tmp_path: Path) -> None:
     done = train("optim.lr=1e30", *SMALL)
     assert done.returncode == 1

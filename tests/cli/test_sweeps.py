@@ -45,7 +45,7 @@ def test_two_sweeps_at_once_meet_in_directories_and_on_ports_of_their_own(tmp_pa
 def test_a_run_out_of_memory_between_two_others(train: Train, tmp_path: Path) -> None:
     small = [word for word in SMALL if not word.startswith("batch.size")]
     done = train(
-        "-m", "batch.size=8,200000000,16", "hardware.memory_limit_gib=0.2",
+        "-m", "batch.size=8,65536,16", "hardware.memory_limit_gib=0.3",
         "hydra.launcher.order=given", *small,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr  # out of memory is a result
@@ -56,9 +56,11 @@ def test_a_run_out_of_memory_between_two_others(train: Train, tmp_path: Path) ->
         Status.COMPLETED,
     ]
     assert oom.error is not None
+    assert (oom.error.bytes_requested or 0) > 2**20
+    assert oom.phase in ("setup", "warmup")
     assert "oom " in done.stdout
     # What came before leaves nothing behind: alone, the third run's peak is the same byte for byte.
-    alone = train("batch.size=16", "hardware.memory_limit_gib=0.2", "sweep.name=alone", *small)
+    alone = train("batch.size=16", "hardware.memory_limit_gib=0.3", "sweep.name=alone", *small)
     assert alone.returncode == 0, alone.stdout + alone.stderr
     (again,) = records(tmp_path / "sweeps" / "alone")
     assert again.memory.warm.peak_tensor_bytes == after.memory.warm.peak_tensor_bytes is not None
