@@ -24,6 +24,7 @@ FORBIDDEN = {
     "sweeper.models": ("sweeper.training", "sweeper.measure", "sweeper.launch", "hydra"),
     "sweeper.data": ("sweeper.training", "sweeper.measure", "sweeper.launch", "hydra"),
     "sweeper.tracking": ("sweeper.training", "sweeper.launch", "sweeper.run", "hydra", "torch"),
+    "sweeper.machine": ("torch", "hydra", "sweeper.launch", "sweeper.measure", "sweeper.training"),
     "sweeper.record": ("torch", "hydra", "omegaconf", "pandas", "numpy"),
     "sweeper.run": ("hydra", "sweeper.launch", "analysis"),
     "sweeper.trainer": ("hydra", "sweeper.launch", "analysis"),

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from sweeper.launch.devices import VISIBLE, visible_gpus
-from sweeper.measure import nvml as nv
-from sweeper.measure.cores import cpu_name, usable_cores, usable_memory_bytes
+from sweeper.machine import nvml as nv
+from sweeper.machine.cores import cpu_name, usable_cores, usable_memory_bytes
 
 GIB = 2**30
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from sweeper.launch import devices
@@ -93,25 +91,12 @@ class FakeNvml:
 def test_divided_gpus_are_offered_by_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     import contextlib
 
-    monkeypatch.setattr(devices, "_nvml", lambda: contextlib.nullcontext(FakeNvml))
+    monkeypatch.setattr(devices, "session", lambda: contextlib.nullcontext(FakeNvml))
     assert visible_gpus({}) == ["0", "1", "MIG-part0", "MIG-part1"]
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "0,9"}) == ["0"]
 
 
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({"cpu.max": "150000 100000"}, 1.5),
-        ({"cpu.max": "max 100000"}, None),
-        ({"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2.0),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
-        ({}, None),
-    ],
-)
-def test_the_control_groups_quota_bounds_the_cores(
-    tmp_path: Path, files: dict[str, str], cores: float | None
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert devices._cpu_quota(tmp_path) == cores
+def test_a_containers_quota_bounds_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda pid: {7, 3, 5})
+    monkeypatch.setattr(devices, "usable_cores", lambda: 2)
+    assert devices.Node.here({"CUDA_VISIBLE_DEVICES": ""}).cores == (3, 5)

@@ -10,8 +10,8 @@ from measure_fake_nvml import GIB, FakeGpu, FakeNvml
 from rich.console import Console
 
 from sweeper.devices import show
-from sweeper.measure import nvml as nv
-from sweeper.measure.nvml import handle_of, used_by, visible
+from sweeper.machine import nvml as nv
+from sweeper.machine.nvml import handle_of, used_by, visible
 
 
 def shown(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, visible_devices: str | None) -> str:

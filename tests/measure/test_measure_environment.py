@@ -9,7 +9,7 @@ import pytest
 import torch
 from measure_fake_nvml import FakeGpu, FakeNvml
 
-from sweeper.measure.cores import cpu_name, usable_cores, usable_memory_bytes
+from sweeper.machine.cores import cpu_name, usable_cores, usable_memory_bytes
 from sweeper.measure.environment import git_commit, hardware, software
 from sweeper.place import Place
 

@@ -7,7 +7,8 @@ import sys
 
 from slurm_sweep import SlurmSweep, wait_until
 
-from sweeper.record import Status
+from sweeper.failure import ENDED_FILE
+from sweeper.record import Status, read_record
 
 
 def status(sweep: SlurmSweep) -> str:
@@ -60,3 +61,23 @@ def test_jobs_outlive_a_killed_command(sweep: SlurmSweep) -> None:
     assert records["sleep1"].attempt == records["sleep2"].attempt == 0
     assert [record.status for record in records.values()] == [Status.COMPLETED] * 2
     assert len(sweep.starts()) == 2
+
+
+def test_a_run_that_hangs_while_nobody_follows_ends_itself(sweep: SlurmSweep) -> None:
+    arguments = (
+        "do=sleep", "others=sleep", "seconds=600", "ranks=2",
+        "hydra.launcher.hang_timeout_min=0.05",
+    )  # fmt: skip
+    done = sweep(*arguments, "hydra.launcher.detach=true", timeout_s=30)
+    assert done.returncode == 0, done.stdout
+    sweep.wait_for_start("sleep")
+    wait_until(lambda: not sweep.cluster("squeue", "-h"), 60)
+    # The next command puts it on record, and starts it again, as it does with what has failed.
+    done = sweep(*arguments, "hydra.launcher.detach=true", timeout_s=30)
+    assert done.returncode == 0, done.stdout
+    sweep.cluster("scancel", "--user=root")
+    ended = read_record(sweep.run_dirs()["sleep"] / "attempt0" / ENDED_FILE)
+    assert ended.status is Status.TIMEOUT
+    assert ended.error is not None
+    assert ended.error.message == "no new step or phase for 0.05 min"
+    assert "rank 1:" in (ended.error.traceback or "")  # where each rank was

@@ -7,13 +7,14 @@ handed on as it is.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from sweeper.machine.cores import usable_cores
+from sweeper.machine.nvml import session
 
 ORDER = "CUDA_DEVICE_ORDER"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -29,46 +30,16 @@ class Node:
 
     @classmethod
     def here(cls, environ: Mapping[str, str] = os.environ) -> Node:
-        return cls(gpus=tuple(visible_gpus(environ)), cores=usable_cores())
+        return cls(gpus=tuple(visible_gpus(environ)), cores=_usable_cores())
 
 
-def usable_cores() -> tuple[int, ...]:
-    """The cores this process may run on; fewer where its control group has a smaller quota."""
+def _usable_cores() -> tuple[int, ...]:
+    """The cores this process may run on; fewer where its container has a smaller quota."""
     if hasattr(os, "sched_getaffinity"):
         cores = sorted(os.sched_getaffinity(0))
     else:
         cores = list(range(os.cpu_count() or 1))
-    quota = _cpu_quota()
-    return tuple(cores[: max(1, math.ceil(quota))] if quota else cores)
-
-
-def _cpu_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Cores' worth of time that the control group allows (v2, then v1), or None without a limit."""
-    try:
-        limit, period = (root / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            limit = (root / "cpu/cpu.cfs_quota_us").read_text().strip()
-            period = (root / "cpu/cpu.cfs_period_us").read_text().strip()
-        except OSError:
-            return None
-    return int(limit) / int(period) if limit not in ("max", "-1") else None
-
-
-@contextlib.contextmanager
-def _nvml() -> Iterator[Any | None]:
-    """The management library, or None where it has no driver to talk to."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # not installed, no driver, wrong version: all mean no GPU here
-        yield None
-        return
-    try:
-        yield pynvml
-    finally:
-        pynvml.nvmlShutdown()
+    return tuple(cores[: usable_cores()])
 
 
 def _mig_devices(nvml: Any, handle: Any) -> list[Any]:
@@ -103,7 +74,7 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[str]:
     CUDA_VISIBLE_DEVICES where it is set, up to the first token that names no device, as CUDA reads
     it; otherwise all GPUs that NVML lists, in PCI order.
     """
-    with _nvml() as nvml:
+    with session() as nvml:
         known = _handles(nvml) if nvml else {}
     listed = environ.get(VISIBLE)
     if listed is None:
@@ -132,7 +103,7 @@ def device_variables(tokens: tuple[str, ...], environ: Mapping[str, str]) -> dic
 def computing_processes(tokens: Sequence[str], environ: Mapping[str, str]) -> dict[str, set[int]]:
     """Token -> ids of the processes that compute on it, for the tokens NVML can tell apart."""
     found: dict[str, set[int]] = {}
-    with _nvml() as nvml:
+    with session() as nvml:
         if nvml is None:
             return found
         handles = _handles(nvml)

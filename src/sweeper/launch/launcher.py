@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,14 @@ from sweeper.launch import finish
 from sweeper.launch.attempt import Attempt, write_plan
 from sweeper.launch.backend import Backend, Ended
 from sweeper.launch.errors import Cancelled, Detached
+from sweeper.launch.hang import HangWatch
 from sweeper.launch.interrupts import Interrupts
 from sweeper.launch.leftover import unknown_exits
 from sweeper.launch.lock import SweepLock
 from sweeper.launch.runs import Run
 from sweeper.launch.settings import Settings
 from sweeper.launch.view import View
-from sweeper.record import RECORD_FILE, Record, RecordError, read_record, read_state
+from sweeper.record import RECORD_FILE, Record, RecordError, read_record
 
 TICK_S = 1.0
 
@@ -112,7 +112,7 @@ class _Sweep:
         self._view = view
         self._planned_at = planned_at
         self._outcomes: dict[int, Outcome] = {}  # by id of the run
-        self._moves: dict[int, tuple[object, float]] = {}  # attempt -> last sign of life, and when
+        self._hangs: dict[int, HangWatch] = {}  # by id of the attempt
 
     def run(self) -> list[Outcome]:
         self._view.begin(len(self._runs), sum(run.keep for run in self._runs))
@@ -205,14 +205,9 @@ class _Sweep:
             limit = attempt.run.resources.hang_timeout_min
             if limit is None or not attempt.run.writes_record:
                 continue
-            sign: object = None
-            with contextlib.suppress(RecordError):
-                state = read_state(attempt.run.run_dir)
-                sign = (state.phase, state.step) if state else None
-            last, since = self._moves.get(id(attempt), (None, time.monotonic()))
-            if sign != last or id(attempt) not in self._moves:
-                self._moves[id(attempt)] = sign, time.monotonic()
-            elif time.monotonic() - since > limit * 60:
+            if id(attempt) not in self._hangs:
+                self._hangs[id(attempt)] = HangWatch(attempt.run.run_dir, limit)
+            if self._hangs[id(attempt)].hangs():
                 self._backend.stop(attempt, "hang")
 
     def _finish(self, ended: Ended) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
 import time
@@ -23,7 +22,8 @@ from sweeper.launch.slurm_end import read_exits, record_of
 from sweeper.launch.slurm_groups import Element, groups, job_log, submit_group
 from sweeper.launch.slurm_note import SlurmNote
 from sweeper.launch.slurm_states import JobState, SlurmStates, cancel, find_job, look_up
-from sweeper.launch.slurm_task import STOP_FILE, SlurmTask
+from sweeper.launch.slurm_stop import write_stop
+from sweeper.launch.slurm_task import SlurmTask
 from sweeper.launch.supervised import import_path
 from sweeper.record import RECORD_FILE, dump, write_atomic, write_record
 
@@ -143,6 +143,7 @@ class SlurmBackend:
             sys_path=import_path(),
             env={"SWEEPER_HEARTBEAT_S": str(self._settings.heartbeat_s), **need.env},
             timeout_min=need.timeout_min,
+            hang_timeout_min=need.hang_timeout_min if attempt.run.writes_record else None,
             max_requeues=int(need.cluster.get("max_requeues", 0)),
         )
         self._waiting.append(Element(attempt, task, function))
@@ -246,7 +247,7 @@ class SlurmBackend:
                 SlurmNote.remove(attempt.run.run_dir)
                 continue
             job.stopped = job.stopped or reason
-            write_atomic(attempt.dir / STOP_FILE, json.dumps({"reason": reason}) + "\n")
+            write_stop(attempt.dir, reason)
             if reason == "cancelled":
                 cancel([job.id], at_once=now)
             else:

@@ -11,6 +11,7 @@ from sweeper.launch import finish
 from sweeper.launch.attempt import Attempt
 from sweeper.launch.processes import log_files
 from sweeper.launch.slurm_states import JobState
+from sweeper.launch.slurm_stop import read_stop
 from sweeper.record import Failure, Record, Status, now
 
 
@@ -31,10 +32,11 @@ def record_of(attempt: Attempt, state: JobState, stopped: str | None, job_log: P
     Args:
         attempt: that has ended.
         state: of its job.
-        stopped: why the launcher ended it, if it did.
+        stopped: why this command ended it, if it did; an earlier one may have, or the job itself.
         job_log: what srun and the tasks wrote outside the ranks.
     """
     exits = read_exits(attempt.dir)
+    stopped = stopped or read_stop(attempt.dir)
     if stopped is not None:
         return finish.make_record(attempt, stopped, exits)
     if state.state in ("TIMEOUT", "DEADLINE"):

@@ -5,7 +5,7 @@ it is noted (`attempt<N>/exit.rank<k>.json`), and so that signals reach it in go
 
     SIGUSR2   (time limit or preemption ahead) save yourself; then the job is queued again
     SIGTERM   (the job is about to end) show your Python stacks, save yourself; Slurm decides
-    stop.json (the command that follows the sweep) end now
+    stop.json (the command that follows the sweep, or rank 0's task where the run hangs) end now
 
 A task also ends its rank when the run has been started again elsewhere: see `superseded`.
 """
@@ -31,15 +31,16 @@ import submitit
 from sweeper.failure import failure_file
 from sweeper.launch import slurm_requeue as requeue
 from sweeper.launch.environment import thread_variables
+from sweeper.launch.hang import HangWatch
 from sweeper.launch.job_end import OWN_END_S, TERM_TO_KILL_S
 from sweeper.launch.oom import OomWatch
 from sweeper.launch.processes import JOB_VARIABLE, RANK_BOOT, STACK_SIGNAL, log_files
 from sweeper.launch.rank import to_argument
 from sweeper.launch.slurm_note import SlurmNote
+from sweeper.launch.slurm_stop import read_stop, write_stop
 from sweeper.place import Place
 from sweeper.record import RECORD_FILE, now, write_atomic
 
-STOP_FILE = "stop.json"  # in attempt<N>: {"reason"}
 CHECK_S = 1.0
 
 _SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGCHLD)
@@ -62,6 +63,7 @@ class SlurmTask:
         cwd, argv, sys_path: of the command.
         env: more environment variables of the rank.
         timeout_min: of one attempt.
+        hang_timeout_min: longest time without a new step or phase, of a run that keeps its state.
         max_requeues: of the job.
     """
 
@@ -75,6 +77,7 @@ class SlurmTask:
     sys_path: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     timeout_min: float | None = None
+    hang_timeout_min: float | None = None
     max_requeues: int = 0
 
     def __call__(self) -> None:
@@ -109,6 +112,8 @@ class _Guardian:
         self._stops: str | None = None  # why the rank is made to end
         self._wakeup = self._handle_signals()
         self._started = time.monotonic()
+        limit_min = task.hang_timeout_min if self._place.rank == 0 else None
+        self._hang = HangWatch(task.run_dir, limit_min)
 
     def _handle_signals(self) -> int:
         reader, writer = os.pipe()
@@ -218,7 +223,9 @@ class _Guardian:
                 rank.wait()
                 self._kill_rest()
                 return None
-            if self._stops is None and (reason := self._asked_to_stop()) is not None:
+            if self._stops is None and self._hang.hangs():  # whether or not a command follows it
+                write_stop(self._dir, "hang")
+            if self._stops is None and (reason := read_stop(self._dir)) is not None:
                 self._stops = reason
                 self._tell(STACK_SIGNAL)
                 time.sleep(0.5)
@@ -265,12 +272,6 @@ class _Guardian:
             return True
         note = SlurmNote.read(self._task.run_dir)
         return note is not None and note.submission != self._task.submission
-
-    def _asked_to_stop(self) -> str | None:
-        try:
-            return str(json.loads((self._dir / STOP_FILE).read_text("utf-8"))["reason"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
 
     def _is_preempted(self) -> bool:
         """Whether the rank ended because it was told to, with its state saved."""

@@ -15,8 +15,8 @@ import pynvml
 import torch
 import torch.distributed as dist
 
-from sweeper.measure import nvml as nv
-from sweeper.measure.cores import cpu_name, machine_cores, usable_memory_bytes
+from sweeper.machine import nvml as nv
+from sweeper.machine.cores import cpu_name, machine_cores, usable_memory_bytes
 from sweeper.place import Place
 from sweeper.record import Hardware, Software
 

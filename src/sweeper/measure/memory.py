@@ -17,7 +17,7 @@ import pynvml
 import torch
 from torch import Tensor
 
-from sweeper.measure import nvml as nv
+from sweeper.machine import nvml as nv
 from sweeper.measure.live import LiveBytes, Persistent
 from sweeper.record import Memory, MemoryParts, MemoryPeaks
 

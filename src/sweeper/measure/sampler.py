@@ -21,7 +21,7 @@ import psutil
 import pynvml
 import torch
 
-from sweeper.measure import nvml as nv
+from sweeper.machine import nvml as nv
 from sweeper.record import Utilization
 
 PERIOD_S = 0.5
