@@ -19,12 +19,14 @@ from analysis.tables import (
     precision,
     runs,
     scaling,
+    step_time,
 )
 
 # Name of the table, which is that of its files -> what builds it.
 TABLES: dict[str, Callable[[Study], Table | None]] = {
     "runs": runs.build,
     "memory": memory.build,
+    "step_time": step_time.build,
     "precision": precision.build,
     "checkpointing": checkpointing.build,
     "combined": combined.build,

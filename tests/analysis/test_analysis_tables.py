@@ -62,6 +62,24 @@ def test_t1_is_left_out_where_no_parts_were_measured() -> None:
     assert build("memory", record()) is None
 
 
+def test_the_parts_of_a_step_add_up_to_it() -> None:
+    parts = StepParts(
+        data_wait_s=0.01, forward_s=0.03, backward_s=0.05, communication_s=0.02, optimizer_s=0.01
+    )
+    slow = record("fp32", step_s=0.12)
+    slow.time.parts, slow.time.step_time_mean_s, slow.time.steady = parts, 0.12, False
+    slow.time.mfu, slow.time.hfu = 0.25, 0.3125
+    table = made("step_time", slow, record("amp", step_s=0.1))
+    (only,) = table.frame.to_dict("records")  # the other run has no parts
+    inside = ("data_wait", "forward", "backward", "communication", "optimizer")
+    assert sum(only[f"{part}_s"] for part in inside) == pytest.approx(only["step_time_mean_s"])
+    assert only["step_time_mean_s"] == pytest.approx(0.12)
+    assert (only["mfu_percent"], only["hfu_percent"]) == (25.0, 31.25)
+    assert "rest_s" not in [column.name for column in table.columns]
+    assert len(table.notes) == 1  # that it was not steady
+    assert build("step_time", record()) is None
+
+
 def test_t3_effect_of_precision_for_each_setting() -> None:
     table = made(
         "precision",
@@ -260,7 +278,7 @@ def test_every_table_renders_in_every_format_even_where_everything_failed(name: 
     ]
     table = build(name, *records)
     if table is None:
-        assert name in ("memory", "left_out")
+        assert name in ("memory", "step_time", "left_out")
         return
     for _, render in FORMATS.values():
         assert "nan" not in render(table).lower().replace("maintenance", "")
