@@ -97,6 +97,20 @@ def test_the_live_table_shows_each_running_run(tmp_path: Path) -> None:
     assert "3:00 min left" in shown
 
 
+def test_more_running_runs_than_the_screen_has_lines(tmp_path: Path) -> None:
+    text = io.StringIO()
+    runs = [a_run(tmp_path, str(number)) for number in range(300)]
+    for run in runs:
+        write_state(run.run_dir, alive())
+    with LiveView(Console(file=text, force_terminal=True, width=120, height=24)) as view:
+        view.begin(1000, 0)
+        view.tick([Attempt(run, 0) for run in runs], waiting=700)
+    lines = text.getvalue().splitlines()
+    assert len({line.split()[0] for line in lines if "lr=" in line}) == 20
+    assert any("and 280 more that run" in line for line in lines)
+    assert any("300 running, 700 queued" in line for line in lines)
+
+
 def test_the_status_command_reads_a_sweep_from_its_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

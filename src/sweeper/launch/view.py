@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+# Of the live view: the headings, how many are not shown, the summary, and where the cursor stands.
+_LINES_BESIDE = 4
+
+
 class View(Protocol):
     def __enter__(self) -> View: ...
 
@@ -135,7 +139,11 @@ class LiveView(PlainView):
         caption = f"{', '.join(parts)} · {elapsed} gone"
         if left is not None:
             caption += f", {duration(left)} left"
-        self._live.update(table(rows, caption), refresh=True)
+        # What does not fit the screen would take the last line, the summary, with it.
+        room = max(1, self._console.height - _LINES_BESIDE)
+        if len(rows) > room:
+            caption = f"and {len(rows) - room} more that run\n{caption}"
+        self._live.update(table(rows[:room], caption), refresh=True)
 
 
 def best_view() -> View:
