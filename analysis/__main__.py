@@ -13,7 +13,7 @@ from analysis.claims import DEFAULT_FILE, read_claims
 from analysis.dashboard import command as dashboard
 from analysis.html import write_page
 from analysis.render import FORMATS, terminal
-from analysis.report import FILE_FORMATS, TABLES_DIR, Report, terminal_width
+from analysis.report import FILE_FORMATS, SHOWN, TABLES_DIR, Report, terminal_width
 from analysis.sources import read
 from analysis.study import CONTEXT, Question, Study
 from analysis.tables import TABLES
@@ -72,7 +72,7 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument(
         "--show",
         nargs="+",
-        default=["runs", "left_out"],
+        default=list(SHOWN),
         metavar="TABLE",
         help=f"tables to print: all, or some of {', '.join(TABLES)}",
     )

@@ -18,6 +18,9 @@ from sweeper.record import write_atomic
 TABLES_DIR = "tables"
 FILE_FORMATS = ("markdown", "csv")
 
+# What a terminal shows where nothing else is asked for.
+SHOWN = ("runs", "failures", "left_out")
+
 # Width where the output is no terminal.
 WIDTH = 132
 
@@ -69,7 +72,7 @@ class Report:
                     path.unlink(missing_ok=True)
         return written
 
-    def text(self, names: Sequence[str] = ("runs", "left_out"), *, width: int | None = None) -> str:
+    def text(self, names: Sequence[str] = SHOWN, *, width: int | None = None) -> str:
         """Tables for a terminal."""
         width = width or terminal_width()
         found = [table for table in map(self.table, names) if table is not None]

@@ -14,6 +14,7 @@ from analysis.tables import (
     checkpointing,
     claims,
     combined,
+    failures,
     left_out,
     memory,
     precision,
@@ -32,6 +33,7 @@ TABLES: dict[str, Callable[[Study], Table | None]] = {
     "combined": combined.build,
     "scaling": scaling.build,
     "claims": claims.build,
+    "failures": failures.build,
     "left_out": left_out.build,
 }
 

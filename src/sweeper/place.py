@@ -13,6 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+def log_files(attempt_dir: Path, rank: int) -> tuple[Path, Path]:
+    """A rank's output and errors."""
+    return attempt_dir / f"rank{rank}.out", attempt_dir / f"rank{rank}.err"
+
+
 @dataclass(frozen=True)
 class Place:
     """One rank of one attempt of one run."""
@@ -29,6 +34,10 @@ class Place:
     def attempt_dir(self) -> Path:
         """Files of this attempt alone: rank logs, failures, the rendezvous."""
         return self.run_dir / f"attempt{self.attempt}"
+
+    def log_files(self) -> tuple[Path, Path]:
+        """Where the rank's output and errors go, where a launcher keeps them."""
+        return log_files(self.attempt_dir, self.rank)
 
     @property
     def neighbours_file(self) -> Path:

@@ -154,6 +154,8 @@ class Report:
 
     def _fail(self, error: BaseException) -> None:
         status, failure = describe(error, self.place.rank)
+        log = self.place.log_files()[1]
+        failure.log = str(log.relative_to(self.place.run_dir)) if log.exists() else None
         write_failure(self.place.attempt_dir, failure)
         self.record.error = failure
         if self.place.world_size == 1 and not isinstance(error, KeyboardInterrupt | SystemExit):

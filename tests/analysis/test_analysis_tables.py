@@ -12,7 +12,7 @@ from analysis import tables
 from analysis.load import from_records
 from analysis.study import Question, Study
 from analysis.table import Table
-from sweeper.record import MemoryParts, Record, StepParts
+from sweeper.record import Failure, MemoryParts, Record, Status, StepParts
 
 
 def build(name: str, *records: Record, **question: Any) -> Table | None:
@@ -282,3 +282,20 @@ def test_every_table_renders_in_every_format_even_where_everything_failed(name: 
         return
     for _, render in FORMATS.values():
         assert "nan" not in render(table).lower().replace("maintenance", "")
+
+
+def test_runs_that_did_not_complete_are_listed_with_cause_and_log() -> None:
+    fine, full, lost = record("fp32"), record("amp"), record("bf16")
+    full.status, full.phase = Status.OOM, "warmup"
+    full.error = Failure(type="OutOfMemoryError", message="no room\nat all", log="attempt0/a.err")
+    lost.status = Status.KILLED
+    lost.error = Failure(type="SIGKILL", message="killed")
+    found = from_records([(f"/s/run{i}", plain(one)) for i, one in enumerate((fine, full, lost))])
+    table = tables.TABLES["failures"](Study(found))
+    assert table is not None
+    assert table.frame["status"].tolist() == ["oom", "killed"]
+    assert table.frame["reason"].tolist() == ["no room", "killed"]
+    assert table.frame["log"].tolist() == ["/s/run1/attempt0/a.err", None]
+    assert table.frame["log_shown"].tolist() == ["attempt0/a.err", None]
+    assert "Logs are below /s/run1." in table.facts
+    assert build("failures", record()) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus
@@ -13,6 +14,22 @@ from omegaconf import OmegaConf
 from sweeper.launch.errors import RunFailed
 from sweeper.launch.launcher import Outcome
 from sweeper.record import Status
+
+
+class RecordedReturn(JobReturn):
+    """Of a run that keeps a record. It raises as Hydra's does, without printing a line of its own:
+    how the run ended has been said already."""
+
+    @property
+    def return_value(self) -> Any:
+        assert self.status is not JobStatus.UNKNOWN, "the run has not ended"
+        if self.status is JobStatus.FAILED:
+            raise self._return_value
+        return self._return_value
+
+    @return_value.setter
+    def return_value(self, value: Any) -> None:
+        self._return_value = value
 
 
 def job_return(outcome: Outcome, overrides: Sequence[str], real: JobReturn | None) -> JobReturn:
@@ -31,7 +48,7 @@ def job_return(outcome: Outcome, overrides: Sequence[str], real: JobReturn | Non
     says = real is not None and (completed or real.status is JobStatus.FAILED)
     if real is not None and says and not run.writes_record:
         return real
-    result = copy.copy(real) if real is not None else _described(outcome)
+    result = _described(outcome) if run.writes_record or real is None else copy.copy(real)
     result.overrides = list(overrides)
     failed = record.status.is_failure if run.writes_record else not completed
     if failed:
@@ -46,7 +63,7 @@ def job_return(outcome: Outcome, overrides: Sequence[str], real: JobReturn | Non
 
 
 def _described(outcome: Outcome) -> JobReturn:
-    result = JobReturn()
+    result = RecordedReturn() if outcome.run.writes_record else JobReturn()
     result.task_name = JobRuntime.instance().get("name")
     if outcome.run.writes_record:
         result.working_dir = str(outcome.run.run_dir)

@@ -23,11 +23,11 @@ from submitit.core.job_environment import JobEnvironment
 from submitit.core.utils import DelayedSubmission, JobPaths
 
 from sweeper.launch.devices import Node
-from sweeper.launch.processes import log_files
 from sweeper.launch.runs import Resources
 from sweeper.launch.scheduler import Scheduler, Work
 from sweeper.launch.slots import Slots
 from sweeper.launch.supervised import SupervisorProcess
+from sweeper.place import log_files
 
 OnStart = Callable[[Work, Sequence[Work]], Mapping[str, str]]
 

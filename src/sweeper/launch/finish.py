@@ -15,7 +15,8 @@ from typing import Any
 from sweeper.failure import ENDED_FILE, culprit, earlier_attempts, read_failures, status_of
 from sweeper.launch.attempt import Attempt, set_aside
 from sweeper.launch.leftover import RANKS_FILE, Leftover, unknown_exits
-from sweeper.launch.processes import CANNOT_WRITE, NOT_STARTED, log_files
+from sweeper.launch.processes import CANNOT_WRITE, NOT_STARTED
+from sweeper.place import log_files
 from sweeper.record import (
     DRAFT_FILE,
     RECORD_FILE,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 # Run with `python -c` and one argument; sys.path comes first, so that each process finds the
 # package where the command found it.
@@ -20,8 +19,3 @@ CANNOT_WRITE = 122  # exit code of a rank that failed and could not write down w
 STACK_SIGNAL = signal.SIGUSR1  # a rank answers it with its Python stacks, in its error log
 
 JOB_VARIABLE = "SUBMITIT_SLOTS_JOB_ID"  # in the environment of each rank and of what it starts
-
-
-def log_files(directory: Path, rank: int) -> tuple[Path, Path]:
-    """Where a rank's output and errors go."""
-    return directory / f"rank{rank}.out", directory / f"rank{rank}.err"

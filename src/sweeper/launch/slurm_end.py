@@ -9,9 +9,9 @@ from typing import Any
 from sweeper.failure import read_failures
 from sweeper.launch import finish
 from sweeper.launch.attempt import Attempt
-from sweeper.launch.processes import log_files
 from sweeper.launch.slurm_states import JobState
 from sweeper.launch.slurm_stop import read_stop
+from sweeper.place import log_files
 from sweeper.record import Failure, Record, Status, now
 
 

@@ -33,7 +33,14 @@ from sweeper.record import (
 )
 
 HERE = Path(__file__).parent
-NOTED = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS", "MINE")
+NOTED = (
+    "CUDA_VISIBLE_DEVICES",
+    "SLURM_JOB_ID",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_CPUS_PER_TASK",
+    "OMP_NUM_THREADS",
+    "MINE",
+)
 
 
 class Preempted(Exception):  # noqa: N818  # nothing went wrong
