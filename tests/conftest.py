@@ -23,7 +23,7 @@ def train(tmp_path: Path) -> Train:
     """`train(*arguments)` runs train.py in an empty directory; sweeps land in `tmp_path/sweeps`."""
 
     def call(
-        *arguments: str, cwd: Path = tmp_path, timeout_s: float = 240, **changes: str
+        *arguments: str, cwd: Path = tmp_path, timeout_s: float = 600, **changes: str
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, str(ROOT / "train.py"), *arguments],

@@ -24,7 +24,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -65,7 +65,7 @@ def test_analysis_loads_neither_torch_nor_hydra_nor_submitit(sweep: Path) -> Non
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=True,
     )
     assert done.stderr.strip() == "set()"

@@ -139,7 +139,7 @@ def _log(tmp_path: Path, items: list[dict[str, Any]], **environment: str) -> Non
         cwd=tmp_path,
         env={**kept, "WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false", **environment},
         check=True,
-        timeout=120,
+        timeout=300,
         capture_output=True,
     )
 
@@ -159,7 +159,7 @@ def _read_online(server: LoopbackWandb, project: str, tmp_path: Path) -> Any:
         [sys.executable, "-c", READ, project],
         cwd=tmp_path,
         env={**kept, **server.environment(), "PYTHONPATH": path, "HOME": str(tmp_path)},
-        timeout=120,
+        timeout=300,
         capture_output=True,
         text=True,
         check=False,

@@ -53,7 +53,7 @@ def grid(checkout: Path, *options: str) -> tuple[subprocess.CompletedProcess[str
         cwd=checkout,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=700,
     )
     return done, output
 

@@ -30,7 +30,7 @@ def last_line(*command: str) -> dict[str, float | str]:
         env=environment(OMP_NUM_THREADS="1"),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     pairs = re.findall(r"(\S+)=(\S+)", done.stdout.splitlines()[-1])

@@ -49,7 +49,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = (directory / "sweeps").iterdir()
@@ -164,7 +164,7 @@ def test_tables_come_again_from_the_records_alone(sweep: Sweep) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     again = {path.name: path.read_bytes() for path in (sweep.dir / "tables").iterdir()}

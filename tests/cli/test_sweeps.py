@@ -30,7 +30,7 @@ def test_two_sweeps_at_once_meet_in_directories_and_on_ports_of_their_own(tmp_pa
             )
             for _ in range(2)
         ]
-        outputs = [process.communicate(timeout=120)[0] for process in both]
+        outputs = [process.communicate(timeout=300)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
     sweeps = list((tmp_path / "sweeps").iterdir())
     assert len(sweeps) == 2

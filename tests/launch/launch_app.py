@@ -50,7 +50,7 @@ class Sweep:
     ) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments, program=program, **changes)
         try:
-            output, _ = process.communicate(timeout=120)
+            output, _ = process.communicate(timeout=300)
         finally:
             process.kill()
         return subprocess.CompletedProcess(process.args, process.returncode, output)

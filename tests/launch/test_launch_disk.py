@@ -57,7 +57,7 @@ def in_a_file_system_of_its_own(sweep: Sweep, script: str) -> list[str]:
         env=sweep.environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     output = done.stdout + done.stderr
     assert done.returncode == 0, output

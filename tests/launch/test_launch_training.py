@@ -82,7 +82,7 @@ def done(directory: Path) -> subprocess.CompletedProcess[str]:
         env=environment(MASTER_PORT="29500", RANK="5", WORLD_SIZE="9"),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=700,
     )
 
 

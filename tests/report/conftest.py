@@ -50,7 +50,7 @@ def browser(tmp_path: Path) -> Callable[[Path], str]:
             ],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
