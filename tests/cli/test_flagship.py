@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import flagship_by_hand
 import pytest
 from commands import ROOT, environment, records
 
@@ -151,6 +152,19 @@ def test_the_comparison_is_printed(sweep: Sweep) -> None:
     table = sweep.stdout[sweep.stdout.index("Comparison of runs") :]
     rows = [line.split() for line in table.splitlines() if line.startswith(("fp32", "amp"))]
     assert len(rows) == 12
+
+
+@pytest.mark.parametrize("table", flagship_by_hand.TABLES)
+def test_every_figure_of_a_table_is_what_the_records_give_by_hand(sweep: Sweep, table: str) -> None:
+    keys, calculate = flagship_by_hand.TABLES[table]
+    expected = calculate(flagship_by_hand.read_runs(sweep.dir))
+    with (sweep.dir / "tables" / f"{table}.csv").open() as file:
+        rows = {tuple(row[key] for key in keys): row for row in csv.DictReader(file)}
+    assert rows.keys() == expected.keys()
+    for name, figures in expected.items():
+        for column, value in figures.items():
+            found = float(rows[name][column])
+            assert found == pytest.approx(value, rel=1e-9, abs=1e-9), (name, column)
 
 
 def test_tables_come_again_from_the_records_alone(sweep: Sweep) -> None:
