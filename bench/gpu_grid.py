@@ -124,23 +124,22 @@ def command(model: str, options: argparse.Namespace, output: Path) -> list[str]:
     ]
 
 
-def run(arguments: Sequence[str], seconds: float) -> str:
-    """Run a sweep for so long at most; says how it ended."""
+def run(arguments: Sequence[str], seconds: float) -> int | None:
+    """Run a sweep for so long at most; returns its exit code, None where it was stopped."""
     process = subprocess.Popen(arguments, start_new_session=True)
     try:
-        code = process.wait(seconds)
-        return f"ended with exit code {code}"
+        return process.wait(seconds)
     except subprocess.TimeoutExpired:
         pass
     for number in (signal.SIGINT, signal.SIGINT):
         process.send_signal(number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_S)
-            return f"stopped after its {seconds:.0f} s"
+            return None
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    return f"killed after its {seconds:.0f} s"
+    return None
 
 
 def fill(cells: Sequence[Cell], output: Path, estimated: dict[str, int]) -> None:
@@ -218,6 +217,7 @@ def main() -> int:
     (output / "machine.txt").write_text(machine.stdout + machine.stderr)
     print(machine.stdout + machine.stderr, flush=True)
 
+    codes: dict[str, int | None] = {}
     for number, model in enumerate(models):
         left_s = end_s - RESERVE_S - time.monotonic()
         share_s = left_s / (len(models) - number) if number < len(models) - 1 else left_s
@@ -225,9 +225,15 @@ def main() -> int:
             print(f"{model}: not started, {max(left_s, 0):.0f} s are left", flush=True)
             continue
         print(f"{model}: up to {share_s:.0f} s", flush=True)
-        print(f"{model}: {run(command(model, options, output), share_s)}", flush=True)
+        codes[model] = run(command(model, options, output), share_s)
+        how = f"exit code {codes[model]}" if codes[model] is not None else "stopped in time"
+        print(f"{model}: {how}", flush=True)
 
     fill(cells, output, estimates(options.estimates))
+    for cell in cells:
+        code = codes.get(cell.model)
+        if code is not None and cell.status == LEFT_OUT:  # it had the time, and left no record
+            cell.status = f"failed: the sweep ended with exit code {code}"
     write(cells, output / "cells.csv")
     sweeps = [str(path) for path in sorted((output / "sweeps").glob("*")) if path.is_dir()]
     if sweeps:

@@ -13,10 +13,10 @@ have to be equal bit for bit, or the bench fails. Then all three train one model
 their own would lie elsewhere in memory, which alone can make a difference of some per cent.
 
 What the instrumented run does in the background stands still while the others have their turn: the
-heartbeat's thread is held, the tracker's process stopped, and the loader has finished the batches
-it builds ahead, within the time of the steps that asked for them. The garbage collector is off for
-all three, as it is in a measured window. Counting memory (on the CPU) and FLOPs lie outside the
-window and cost it nothing.
+heartbeat's and the sampler's threads are held, the tracker's process stopped, and the loader has
+finished the batches it builds ahead, within the time of the steps that asked for them. The garbage
+collector is off for all three, as it is in a measured window. Counting memory and FLOPs lies
+outside the window and costs it nothing.
 
 Two clocks: the wall's, which decides, and the CPU time of all threads of this process, which other
 programs on the machine disturb far less.
@@ -83,8 +83,9 @@ DEFAULT = ("model=dit_s_8", "data=synthetic", "batch.size=8")
 class Background:
     """What an instrumented run does beside its steps; `held` while others are timed."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, sampler: UtilizationSampler) -> None:
         self._held = False
+        self._sampler = sampler
         heartbeat = report._heartbeat
         write = heartbeat._write
 
@@ -97,7 +98,7 @@ class Background:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        self._held = True
+        self._held = self._sampler.paused = True
         for process in self._processes:
             process.suspend()
         try:
@@ -105,7 +106,7 @@ class Background:
         finally:
             for process in self._processes:
                 process.resume()
-            self._held = False
+            self._held = self._sampler.paused = False
 
 
 class Bench:
@@ -208,18 +209,14 @@ def measure(
     ):
         rank = Trainer(config, place, device, Ranks(None), report, preemption)
         report.tracker.settle()
-        bench = Bench(rank, config, Background(report), steps)
+        sampler = UtilizationSampler(device)
+        bench = Bench(rank, config, Background(report, sampler), steps)
         arms = {
             "bare": bench.bare,
             "loader": bench.loader,
             "instrumented": bench.instrumented,
         }
-        with (
-            rank.loader,
-            bench.bare_loop.loader,
-            bench.loader_loop.loader,
-            UtilizationSampler(device) as sampler,
-        ):
+        with rank.loader, bench.bare_loop.loader, bench.loader_loop.loader, sampler:
             report.phase("warmup")
             check_losses(rank, config, steps)
             alternate(arms, 1, seed)

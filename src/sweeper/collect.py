@@ -53,16 +53,21 @@ def collect_figures(record: Record, own: OwnFigures, ranks: Ranks) -> list[Utili
 
 
 def collect_losses(results: Results, ranks: Ranks) -> list[float]:
-    """The whole batch's loss of each step; a collective call.
+    """The whole batch's loss of each step; a collective call."""
+    losses: list[float] = ranks.sum(results.losses()).tolist()
+    return losses
+
+
+def check_rows(rows: Sequence[StepRow]) -> None:
+    """Check the losses of all steps.
 
     Raises:
-        DivergedError: one of them is not finite.
+        DivergedError: one is not finite, of a step that was not skipped; or the last one is not.
     """
-    losses: list[float] = ranks.sum(results.losses()).tolist()
-    for index, loss in enumerate(losses):
-        if not math.isfinite(loss):
-            raise DivergedError(f"the loss is {loss} in step {index}")
-    return losses
+    for row in rows:
+        finite = row.loss is None or math.isfinite(row.loss)
+        if not finite and (not row.skipped or row is rows[-1]):
+            raise DivergedError(f"the loss is {row.loss} in step {row.step}")
 
 
 def step_rows(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +63,12 @@ class BatchConfig:
 
 
 @dataclass
+class LoaderConfig:
+    workers: int = 1  # threads of each rank that build batches
+    prefetch: int = 2  # steps built ahead; 0 = each is built when it is asked for
+
+
+@dataclass
 class TrainConfig:
     steps: int = 40  # optimizer steps
     max_grad_norm: float | None = None  # clip the gradient's norm; null = do not clip
@@ -111,6 +118,7 @@ class Config:
     gpus: GpusConfig = field(default_factory=GpusConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
+    loader: LoaderConfig = field(default_factory=LoaderConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     measure: MeasureConfig = field(default_factory=MeasureConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
@@ -185,6 +193,8 @@ _AT_LEAST: dict[str, float] = {
     "measure.steps": 1,
     "evaluate.samples": 0,
     "evaluate.batch": 1,
+    "loader.workers": 1,
+    "loader.prefetch": 0,
     "repeat": 1,
     "seed": 0,
 }
@@ -221,7 +231,7 @@ def check(config: Config) -> Split:
             raise UserError(key, f"{value} is too small", f"use {key}={least:g} or more")
     for key in _POSITIVE:
         value = _lookup(config, key)
-        if value is not None and value <= 0:
+        if value is not None and not (value > 0 and math.isfinite(value)):
             raise UserError(key, f"{value} is not possible", f"use a value above 0 for {key}")
     decay = config.train.ema_decay
     if decay is not None and not 0 <= decay < 1:

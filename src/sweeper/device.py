@@ -12,6 +12,7 @@ import torch
 
 from sweeper.config import HardwareConfig
 from sweeper.errors import UserError
+from sweeper.machine.nvml import handle_of, session, used_by
 from sweeper.place import Place
 
 # cuBLAS repeats itself only with workspaces of fixed size; read when its first handle is made.
@@ -49,8 +50,9 @@ def threads_per_rank(config: HardwareConfig, place: Place) -> int:
 def limited(config: HardwareConfig, place: Place, device: torch.device) -> Iterator[None]:
     """Threads and memory limit as configured while the block lasts; as before afterwards.
 
-    The memory limit is the allocator's on CUDA. On the CPU it is on top of what the process has by
-    now, through RLIMIT_DATA: allocations beyond it fail as they do where memory is short.
+    On CUDA the memory limit is what the allocator may hold beside the context that is there by now;
+    what NCCL takes later comes on top. On the CPU it is on top of what the process has by now,
+    through RLIMIT_DATA: allocations beyond it fail as they do where memory is short.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(threads_per_rank(config, place))
@@ -58,8 +60,7 @@ def limited(config: HardwareConfig, place: Place, device: torch.device) -> Itera
     before = resource.getrlimit(resource.RLIMIT_DATA)
     if limit is not None:
         if device.type == "cuda":
-            total = torch.cuda.get_device_properties(device).total_memory
-            torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), device)
+            torch.cuda.set_per_process_memory_fraction(_share_of_device(limit, device), device)
         else:
             used = psutil.Process().memory_info().data
             resource.setrlimit(resource.RLIMIT_DATA, (used + limit, before[1]))
@@ -70,6 +71,31 @@ def limited(config: HardwareConfig, place: Place, device: torch.device) -> Itera
         resource.setrlimit(resource.RLIMIT_DATA, before)
         if limit is not None and device.type == "cuda":
             torch.cuda.set_per_process_memory_fraction(1.0, device)
+
+
+def _share_of_device(limit_bytes: int, device: torch.device) -> float:
+    """What the allocator may hold, as a share of the device's memory.
+
+    Raises:
+        UserError: the limit leaves no room beside the context.
+    """
+    torch.cuda.init()  # type: ignore[no-untyped-call]  # torch has no type for it
+    torch.empty(1, device=device)  # makes the context
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    held_bytes = torch.cuda.memory_reserved(device)
+    with session() as nvml:
+        handle = None if nvml is None else handle_of(nvml, device.index or 0, os.environ)
+        own_bytes = None if handle is None else used_by(nvml, handle, os.getpid())
+    # Where NVML does not know this process, all that is in use counts, whoever uses it.
+    used_bytes = total_bytes - free_bytes if own_bytes is None else own_bytes
+    room_bytes = limit_bytes - (used_bytes - held_bytes)
+    if room_bytes <= 0:
+        raise UserError(
+            "hardware.memory_limit_gib",
+            f"{limit_bytes / 2**30:g} GiB is less than the device's context takes",
+            "use more",
+        )
+    return min(1.0, room_bytes / total_bytes)
 
 
 @contextlib.contextmanager

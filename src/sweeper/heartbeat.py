@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import threading
+from collections.abc import Callable
 
 import psutil
 
@@ -24,15 +25,28 @@ class Heartbeat:
     The loop assigns `heartbeat.state.step` and the like; assignments of attributes are atomic. Once
     a newer attempt of the run exists, the state is that one's and nothing is written any more.
 
+    Args:
+        place: of the run.
+        total_steps: that it is to do.
+        memory_bytes: what the live view shows as memory; asked by the thread, once a second.
+        interval_s: seconds between two writes.
+
     Attributes:
         ends_as: the state that the end of the block leaves.
     """
 
-    def __init__(self, place: Place, total_steps: int, interval_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        place: Place,
+        total_steps: int,
+        memory_bytes: Callable[[], int | None] = lambda: None,
+        interval_s: float = 1.0,
+    ) -> None:
         self.ends_as = "finished"
         self._place = place
         self._active = place.rank == 0
         self._interval_s = interval_s
+        self._memory_bytes = memory_bytes
         self._stop = threading.Event()
         earlier = read_state(place.run_dir) if self._active else None
         self.state = State(
@@ -68,6 +82,7 @@ class Heartbeat:
 
     def _beat(self) -> None:
         while not self._stop.wait(self._interval_s):
+            self.state.memory_bytes = self._memory_bytes()
             self._write()
 
     def _write(self) -> None:

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+# In the environment of each rank, and of what it starts: by it a failed job's leftovers are found.
+JOB_VARIABLE = "SUBMITIT_SLOTS_JOB_ID"
+
 
 def log_files(attempt_dir: Path, rank: int) -> tuple[Path, Path]:
     """A rank's output and errors."""

@@ -15,6 +15,7 @@ from sweeper.config import Config
 from sweeper.failure import ENDED_FILE, describe, earlier_attempts, write_failure
 from sweeper.fence import Superseded, check_newest
 from sweeper.heartbeat import Heartbeat
+from sweeper.measure.memory import held_bytes
 from sweeper.measure.sampler import UtilizationSample
 from sweeper.place import Place
 from sweeper.preemption import PREEMPT_SIGNAL, Preempted
@@ -62,7 +63,7 @@ class Report:
         )
         self._config = config
         self._started_s = time.perf_counter()
-        self._heartbeat = Heartbeat(place, config.train.steps)
+        self._heartbeat = Heartbeat(place, config.train.steps, held_bytes)
         self.tracker = make_tracker(config.tracker, self.record.warnings, place.rank)
 
     def __enter__(self) -> Report:
@@ -103,14 +104,12 @@ class Report:
         step: int | None = None,
         loss: float | None = None,
         step_time_s: float | None = None,
-        memory_bytes: int | None = None,
     ) -> None:
         """For the live view; costs a few assignments."""
         state = self._heartbeat.state
         state.step = state.step if step is None else step
         state.loss = state.loss if loss is None else loss
         state.step_time_s = state.step_time_s if step_time_s is None else step_time_s
-        state.memory_bytes = state.memory_bytes if memory_bytes is None else memory_bytes
 
     def elapsed_s(self) -> float:
         """Seconds since the run's code began; the start of its process is not in it."""
@@ -158,12 +157,15 @@ class Report:
         failure.log = str(log.relative_to(self.place.run_dir)) if log.exists() else None
         write_failure(self.place.attempt_dir, failure)
         self.record.error = failure
-        if self.place.world_size == 1 and not isinstance(error, KeyboardInterrupt | SystemExit):
+        stopped = isinstance(error, KeyboardInterrupt | SystemExit)
+        if self.place.world_size == 1 and not stopped:
             self._finish(status)
             return
         with contextlib.suppress(OSError):
             self.save_draft()
-        self.tracker.finish(status)
+            if self.writes and self.rows:
+                write_steps(self.place.run_dir, self.rows)
+        self.tracker.finish(Status.CANCELLED if stopped else status)
 
     def _mirror(self) -> None:
         for row in self.rows:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sweeper.errors import DivergedError
 from sweeper.training.step import StepResult
 
 _NAMES = ("loss", "grad_norm", "skipped", "lr")
@@ -45,6 +47,20 @@ class Results:
     def losses(self) -> Tensor:
         """(steps so far,) float32, on the device: this rank's share of each step's loss."""
         return self._on_device["loss"][: self.count]
+
+    def check_finite(self) -> None:
+        """Check this rank's losses so far; waits for the device.
+
+        Raises:
+            DivergedError: one is not finite, of a step that was not skipped.
+        """
+        if "loss" not in self._on_device:
+            return
+        for step, (loss, skipped) in enumerate(
+            zip(self.losses().tolist(), self.values("skipped"), strict=True)
+        ):
+            if not math.isfinite(loss) and not skipped:
+                raise DivergedError(f"the loss is {loss} in step {step}")
 
     def values(self, name: str) -> list[Any]:
         """`grad_norm`, `skipped` or `lr` of each step; None where there is none. Waits."""

@@ -38,8 +38,8 @@ def run(config: Config) -> float | None:
             ):
                 try:
                     trainer.run()
-                except BaseException:
-                    trainer.clock.abandon()
+                except BaseException as error:
+                    trainer.ended_by(error)
                     raise
         except Preempted:
             close_ranks(group)

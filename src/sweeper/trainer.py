@@ -9,6 +9,7 @@ it warms up and measures the steps that are left.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from torch import Tensor
 from sweeper.collect import (
     OwnFigures,
     Validation,
+    check_rows,
     collect_figures,
     collect_losses,
     loss_summary,
@@ -30,11 +32,12 @@ from sweeper.data.loader import Loader, StepBatch
 from sweeper.data.sampler import GlobalSampler
 from sweeper.device import memory_limit_bytes
 from sweeper.errors import DivergedError
+from sweeper.global_weight import GlobalWeight
 from sweeper.instantiate import build
 from sweeper.measure.clock import StepClock
 from sweeper.measure.environment import hardware, software
 from sweeper.measure.flops import FlopsMeter
-from sweeper.measure.memory import MemoryMeter, parts_by_difference
+from sweeper.measure.memory import MemoryMeter, known_parts
 from sweeper.measure.sampler import UtilizationSampler
 from sweeper.measure.step_memory import measure_step
 from sweeper.place import Place
@@ -78,7 +81,10 @@ class Trainer:
             world_size=place.world_size,
             accumulation=self.split.accumulation,
             device=device,
+            prefetch=config.loader.prefetch,
+            workers=config.loader.workers,
         )
+        self.global_weight = GlobalWeight(ranks, device, self.split.global_batch)
         self.meter = MemoryMeter(device)
         self.flops = FlopsMeter()
         self.memory = Memory()
@@ -96,10 +102,11 @@ class Trainer:
         record.hardware.memory_limit_bytes = memory_limit_bytes(self.config.hardware)
         self._describe()
         report.save_draft()
-        if not progress.resume():
+        resumed = progress.resume()
+        record.time.setup_s = report.elapsed_s()
+        if not resumed:
             progress.validation_first = self._validate()
         report.tracker.settle()  # its start must not lie inside the window
-        record.time.setup_s = report.elapsed_s()
         self.started_s = time.perf_counter()
         with self.loader, UtilizationSampler(self.device, self.place.local_rank) as sampler:
             if self.results.count < self.config.train.steps:
@@ -126,6 +133,7 @@ class Trainer:
         self.meter.start()
         stop = self._advance(min(self.results.count + config.measure.warmup_steps, timed))
         self.meter.end_warmup()
+        self.results.check_finite()  # the device has been waited for
         if self.results.count > self.progress.resumed_at:  # a forward pass has been seen
             self._describe()
         report.save_draft()
@@ -146,6 +154,7 @@ class Trainer:
             raise Preempted(self.results.count)
 
     def _training_s(self) -> float:
+        self.clock.synchronize()
         return self.progress.training_s + time.perf_counter() - self.started_s
 
     def _advance(self, steps: int) -> bool:
@@ -160,24 +169,22 @@ class Trainer:
         self.clock.begin_step()
         batch = self.batch = next(self.loader)
         result = self.step(
-            batch.micro_batches, batch.weights, global_weight=self._global_weight(batch)
+            batch.micro_batches, batch.weights, global_weight=self.global_weight(batch)
         )
         self.clock.end_step()
         self.results.add(result)
         self.report.progress(step=self.results.count, step_time_s=self.clock.recent_step_s())
         if self.device.type == "cpu":  # reading a loss does not wait for anything there
-            self._check(float(result.loss))
+            self._check(float(result.loss), bool(result.skipped))
 
     def _memory(self, counted: bool) -> Memory:
-        """The rank's memory; FLOPs, and on the CPU tensors, are counted on one more step."""
-        if counted and self.device.type == "cpu":
-            return self.meter.result(measure_step(self._counted_step, self._persistent))
-        if counted:
-            self._counted_step()
-        peak_bytes = self.meter.result().warm.peak_allocated_bytes
-        if peak_bytes is None:
-            return self.meter.result()
-        return self.meter.result(parts_by_difference(peak_bytes, self._persistent()))
+        """The rank's memory; its parts, and FLOPs, are counted on one more step."""
+        if not counted and self.device.type == "cpu":
+            return self.meter.result()  # without the step there is no peak to divide
+        if not counted:
+            return self.meter.result(known_parts(self._persistent(), self.device.type))
+        step = measure_step(self._counted_step, self._persistent, device_type=self.device.type)
+        return self.meter.result(step)
 
     def _counted_step(self) -> None:
         self.flops.count(self._one_step)
@@ -188,20 +195,12 @@ class Trainer:
         data = [tensor for micro_batch in batches for tensor in micro_batch.values()]
         return {**self.step.persistent_tensors(), "data": data}
 
-    def _global_weight(self, batch: StepBatch) -> int | None:
-        """Units of the global batch where they are known without asking the other ranks."""
-        share = 0
-        for weight in batch.weights:
-            if not isinstance(weight, int):
-                return None
-            share += weight
-        # check() made sure that the batch divides, so all ranks have equal shares.
-        return share * self.ranks.count
-
-    def _check(self, loss: float) -> None:
-        if not math.isfinite(loss):
+    def _check(self, loss: float, skipped: bool) -> None:
+        """A step that gradient scaling left out may have a loss that is not finite."""
+        if math.isfinite(loss):
+            self.report.progress(loss=loss * self.ranks.count)
+        elif not skipped:
             raise DivergedError(f"the loss is {loss} in step {self.results.count - 1}")
-        self.report.progress(loss=loss * self.ranks.count)
 
     def _validate(self) -> Validation | None:
         """Mean held-out loss and the number of samples; None where no evaluation is asked for."""
@@ -254,6 +253,16 @@ class Trainer:
         self._warn_of_few_steps()
         report.rows = step_rows(losses, self.clock.steps(), self.results)
         record.loss = loss_summary(report.rows, self.step.update, first, last)
+        check_rows(report.rows)
+
+    def ended_by(self, error: BaseException) -> None:
+        """Keep what is known by now, before the error goes on; asks nobody, and never raises."""
+        self.clock.abandon()
+        with contextlib.suppress(Exception):  # a device may be past answering
+            self.meter.interrupted(self.record.memory)
+            if isinstance(error, DivergedError) and self.ranks.count == 1 and not self.report.rows:
+                losses = self.results.losses().tolist()
+                self.report.rows = step_rows(losses, self.clock.steps(), self.results)
 
     def _time(self) -> Time:
         """The rank's times and FLOPs."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import math
 import re
 import shutil
 from pathlib import Path
@@ -130,6 +132,10 @@ def test_a_loss_that_is_not_finite_is_diverged(train: Train, tmp_path: Path) -> 
     (record,) = records(tmp_path)
     assert record.status is Status.DIVERGED
     assert record.loss.train_last is None
+    (steps,) = tmp_path.rglob("steps.csv")  # where it went wrong
+    rows = list(csv.DictReader(steps.open()))
+    assert math.isfinite(float(rows[0]["loss"]))
+    assert not math.isfinite(float(rows[-1]["loss"]))
 
 
 def test_the_same_command_continues_a_sweep(train: Train, tmp_path: Path) -> None:

@@ -73,6 +73,23 @@ def test_the_device_is_timed_and_not_the_launch() -> None:
     assert result.host_bound is False
 
 
+@pytest.mark.parametrize(("launch_s", "behind"), [(1e-3, True), (0.03e-3, False)])
+def test_a_host_that_cannot_keep_the_device_busy_is_flagged(launch_s: float, behind: bool) -> None:
+    """Ten kernels a step of 0.1 ms each; events do not see the device idle between them."""
+    device = FakeDevice()
+    clock = StepClock("cpu", device)
+    clock.open_window()
+    for _ in range(20):
+        clock.phase("forward")
+        for _ in range(10):
+            device.launch(0.1e-3, launch_s)
+        clock.end_step()
+    clock.close_window()
+    result = clock.time(global_batch=8)
+    assert result.host_step_time_s == pytest.approx(result.step_time_s, rel=0.02)
+    assert result.host_bound is behind
+
+
 def test_time_that_the_host_loses_between_steps_is_flagged() -> None:
     device = FakeDevice()
     clock = StepClock("cpu", device)

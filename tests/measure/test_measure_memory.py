@@ -11,7 +11,7 @@ from measure_fake_nvml import FakeGpu, FakeNvml
 from sweeper.measure.memory import (
     MemoryMeter,
     combine_ranks,
-    parts_by_difference,
+    known_parts,
     peak_rss,
     reset_peak_rss,
 )
@@ -90,13 +90,63 @@ def test_on_a_cpu_the_step_gives_the_headline_and_its_parts() -> None:
     assert memory.allocator_retries is None
 
 
-def test_parts_by_difference_add_up() -> None:
-    weight = torch.empty(100)
-    peak, parts = parts_by_difference(
-        1000, {"parameters": [weight, weight[:50]], "optimizer": [torch.empty(50)]}, (), "cpu"
+def test_without_a_step_what_comes_and_goes_in_it_is_not_known() -> None:
+    weight, gradient = torch.empty(100), torch.empty(100)
+    size, parts = known_parts(
+        {
+            "parameters": [weight, weight[:50]],
+            "gradients": [gradient],
+            "optimizer": [torch.empty(50)],
+        },
+        "cpu",
     )
-    assert (peak, parts.parameters_bytes, parts.optimizer_bytes) == (1000, 400, 200)
-    assert parts.activations_bytes == 400
+    assert (size, parts.parameters_bytes, parts.optimizer_bytes) == (600, 400, 200)
+    assert parts.gradients_bytes is None
+    assert parts.activations_bytes is None
+
+
+def test_without_a_step_the_rest_of_the_peak_is_the_remainder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cuda = FakeCuda(monkeypatch)
+    meter = MemoryMeter("cuda", on_the_device(os.getpid()))
+    meter.start()
+    meter.end_warmup()
+    cuda.peak = {"allocated": 2000, "active": 2000, "reserved": 3000}
+    meter.end_window()
+    memory = meter.result((600, MemoryParts(parameters_bytes=400, optimizer_bytes=200)))
+    assert memory.parts.remainder_bytes == 1400
+    assert memory.peak_over_formula is None  # two of its terms are not known
+
+
+def test_memory_that_was_given_back_before_the_end_was_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cuda = FakeCuda(monkeypatch)
+    meter = MemoryMeter("cuda", on_the_device(os.getpid()))
+    meter.start()
+    cuda.peak = {"allocated": 2500, "active": 2600, "reserved": 4200}  # 3000 of them still
+    meter.end_warmup()
+    assert meter.result().cold.peak_device_bytes == 3500 + 1200
+
+
+def test_what_a_phase_has_come_to_is_kept_when_it_is_broken_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cuda = FakeCuda(monkeypatch)
+    meter, memory = MemoryMeter("cuda", on_the_device(os.getpid())), Memory()
+    meter.interrupted(memory)
+    assert memory == Memory()  # it had not begun
+    meter.start()
+    cuda.peak = {"allocated": 2500, "active": 2600, "reserved": 3000}
+    meter.interrupted(memory)
+    assert memory.cold.peak_allocated_bytes == 2500
+    assert memory.warm.headline_bytes is None
+    meter.end_warmup()
+    cuda.peak = {"allocated": 2700, "active": 2800, "reserved": 3000}
+    meter.interrupted(memory)
+    assert memory.cold.peak_allocated_bytes == 2500
+    assert memory.warm.peak_allocated_bytes == 2700
 
 
 class FakeCuda:
@@ -105,7 +155,7 @@ class FakeCuda:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.peak = {"allocated": 0, "active": 0, "reserved": 0}
         self.retries = 7  # of an earlier run in the same process
-        for name in ("init", "synchronize", "current_device"):
+        for name in ("init", "synchronize", "current_device", "empty_cache"):
             monkeypatch.setattr(torch.cuda, name, lambda *_: 0)
         monkeypatch.setattr(torch.cuda, "memory_stats", lambda _: self.stats())
         monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: self.reset())

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from sweeper.launch.runs import Resources
+import pytest
+from omegaconf import OmegaConf
+
+from sweeper.errors import UserError
+from sweeper.launch import slurm_groups
+from sweeper.launch.attempt import Attempt
+from sweeper.launch.packed import PackedConfig
+from sweeper.launch.runs import Resources, Run
 from sweeper.launch.slurm_cluster import SlurmCluster, minutes
+from sweeper.launch.slurm_groups import Element
+from sweeper.launch.slurm_note import SlurmNote
 from sweeper.launch.slurm_request import group_key, parameters, spread
 from sweeper.launch.slurm_states import JobState, parse_sacct, parse_squeue
+from sweeper.launch.slurm_task import SlurmTask
+from sweeper.record import Identity
 
 SINFO = """\
 cpu*|40|64|256000|(null)|1-00:00:00|up|intel
@@ -83,7 +94,7 @@ def test_what_is_asked_of_sbatch() -> None:
         "requeue": True,
         "mem": "1536M",
         "time": 1,
-        "signal": "USR2@60",
+        "signal": "USR2@15",  # a quarter of the time, if more is asked for
         "mail-user": "me",
         "exclusive": True,
     }
@@ -106,3 +117,57 @@ def test_states_are_read_as_slurm_writes_them() -> None:
     assert ended["7_0"].is_over
     assert ended["7_0"].state == "CANCELLED"
     assert ended["9"].state == "COMPLETED"
+
+
+def an_element(run_dir: Path) -> Element:
+    run_dir.mkdir()
+    identity = Identity(sweep="s", run_id=run_dir.name, config_id="c")
+    run = Run(identity=identity, config=PackedConfig(OmegaConf.create()), run_dir=run_dir)
+    task = SlurmTask(
+        run_dir=run_dir, submission="", base=0, folder=run_dir, ranks_per_node=1,
+        cwd="/", argv=(), sys_path=(),
+    )  # fmt: skip
+    return Element(Attempt(run, 0), task, print)
+
+
+@pytest.mark.parametrize(
+    ("answers", "submitted"),
+    [
+        (["Socket timed out on send/recv operation", None], 2),
+        (["Invalid partition name specified"], 1),
+        (["Unable to contact slurm controller (connect failure)"] * 4, 4),
+    ],
+)
+def test_a_controller_that_does_not_answer_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str | None], submitted: int
+) -> None:
+    monkeypatch.setattr(slurm_groups, "RETRY_AFTER_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(slurm_groups, "find_job", lambda name, index: None)
+    asked: list[str | None] = []
+
+    def submit(*_: object) -> str | None:
+        asked.append(answers[len(asked)])
+        return asked[-1]
+
+    monkeypatch.setattr(slurm_groups, "_submit", submit)
+    element = an_element(tmp_path / "run")
+    if len(answers) == 4:  # no answer is no refusal: the run is not skipped
+        with pytest.raises(UserError, match="give the same command again"):
+            slurm_groups.submit_group([element], tmp_path, None)
+    else:
+        assert slurm_groups.submit_group([element], tmp_path, None) == answers[-1]
+    assert len(asked) == submitted
+
+
+def test_jobs_that_were_taken_though_the_answer_was_lost_are_not_submitted_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_groups, "RETRY_AFTER_S", (0.0,))
+    monkeypatch.setattr(slurm_groups, "find_job", lambda name, index: f"7_{index}")
+    answers = iter(["Socket timed out"])
+    monkeypatch.setattr(slurm_groups, "_submit", lambda *_: next(answers))
+    element = an_element(tmp_path / "run")
+    assert slurm_groups.submit_group([element], tmp_path, None) is None
+    note = SlurmNote.read(tmp_path / "run")
+    assert note is not None
+    assert note.job == "7_0"

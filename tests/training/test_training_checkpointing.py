@@ -131,6 +131,22 @@ def test_keyword_arguments_and_several_results_pass_through():
     assert block.linear.weight.grad is not None
 
 
+def test_tensors_among_the_keywords_tell_checkpointing_their_device(monkeypatch):
+    """It keeps the random state of the devices of the tensors that it is given by position."""
+    given = []
+
+    def noted(function, *args, **options):
+        given.extend(torch.utils._pytree.tree_leaves(args))
+        return function(*args)
+
+    monkeypatch.setattr("sweeper.training.checkpointing.checkpoint", noted)
+    block = Keywords()
+    checkpoint_blocks({"block": block})
+    x, scale = torch.randn(2, 4), torch.ones(4, requires_grad=True)
+    block(x=x, scale=scale)
+    assert {id(x), id(scale)} <= {id(leaf) for leaf in given}
+
+
 def test_description_counts_the_blocks_that_were_used():
     config = make_config()
     config.ckpt.enabled, config.ckpt.blocks = True, r"blocks\.[01]|label"

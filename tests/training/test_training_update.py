@@ -82,6 +82,24 @@ def test_overflowing_step_is_skipped_counted_and_moves_neither_schedule_nor_aver
     assert torch.isfinite(step.model.linear.weight).all()
 
 
+@pytest.mark.parametrize("chunk_bytes", [1, 24, 2**26])
+def test_averaging_in_parts_is_averaging(chunk_bytes, monkeypatch):
+    monkeypatch.setattr("sweeper.training.ema.CHUNK_BYTES", chunk_bytes)
+    shapes = {"a": (5,), "b": (2, 3), "c": (), "d": (7,)}
+    weights = {name: torch.nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
+    ema = Ema(weights, 0.75)
+    before = [average.clone() for average in ema.average]
+    with torch.no_grad():
+        for weight in weights.values():
+            weight.add_(1.0)
+    ema.update(torch.tensor(True))
+    for mean, old in zip(ema.average, before, strict=True):
+        assert torch.equal(mean, old)  # the step was skipped
+    ema.update(torch.tensor(False))
+    for mean, old in zip(ema.average, before, strict=True):
+        torch.testing.assert_close(mean, old + 0.25)
+
+
 @pytest.mark.parametrize("on_device", [False, True])
 def test_counting_on_the_device_gives_the_same_training(on_device):
     """What CUDA does to never wait for the device, on a CPU, against what the host does."""

@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 
-from sweeper.launch.processes import JOB_VARIABLE, STACK_SIGNAL
+from sweeper.launch.processes import STACK_SIGNAL
+from sweeper.place import JOB_VARIABLE
 from sweeper.record import now as utc_now
 from sweeper.record import write_atomic
 

@@ -122,6 +122,8 @@ class _Sweep:
                 self._backend.submit(attempt, self._task.function(attempt))
             if self._settings.detach:
                 self._backend.flush()
+                for ended in self._backend.poll(0.0):  # what the cluster has refused at once
+                    self._finish(ended)
                 raise Detached()
             self._follow(interrupts)
         if interrupts.count or self._backend.interrupted:
@@ -163,12 +165,6 @@ class _Sweep:
     def _in_order(self, waiting: list[Attempt]) -> list[Attempt]:
         if self._settings.order == "given":
             return waiting
-        if self._settings.order != "cheap_first":
-            raise UserError(
-                "hydra.launcher.order",
-                f"unknown order {self._settings.order!r}",
-                "use cheap_first or given",
-            )
 
         def cost(attempt: Attempt) -> tuple[int, float]:
             run = attempt.run

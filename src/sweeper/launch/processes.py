@@ -17,5 +17,3 @@ NOT_STARTED = 121  # exit code of a process that could not become a rank
 CANNOT_WRITE = 122  # exit code of a rank that failed and could not write down why
 
 STACK_SIGNAL = signal.SIGUSR1  # a rank answers it with its Python stacks, in its error log
-
-JOB_VARIABLE = "SUBMITIT_SLOTS_JOB_ID"  # in the environment of each rank and of what it starts

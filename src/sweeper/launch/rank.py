@@ -25,8 +25,8 @@ import psutil
 from submitit.core.submission import process_job
 
 from sweeper.failure import describe, own_traceback, write_failure
-from sweeper.launch.processes import CANNOT_WRITE, JOB_VARIABLE, STACK_SIGNAL
-from sweeper.place import Place
+from sweeper.launch.processes import CANNOT_WRITE, STACK_SIGNAL
+from sweeper.place import JOB_VARIABLE, Place
 from sweeper.record import State, now, write_state
 
 _terminated = False

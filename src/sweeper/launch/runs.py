@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,27 @@ from sweeper.errors import UserError
 from sweeper.launch.packed import PackedConfig
 from sweeper.launch.settings import Settings
 from sweeper.record import Identity
+
+_ABOVE_0 = (
+    "nodes",
+    "cpus_per_task",
+    "timeout_min",
+    "hang_timeout_min",
+    "max_parallel",
+    "runs_per_gpu",
+    "heartbeat_s",
+)
+_ORDERS = ("cheap_first", "given")
+
+
+def _is_positive(value: float | None) -> bool:
+    return value is None or (value > 0 and math.isfinite(value))
+
+
+def _refuse_unless(possible: bool, key: str, settings: Settings, remedy: str) -> None:
+    if not possible:
+        value = getattr(settings, key)
+        raise UserError(f"hydra.launcher.{key}", f"{value} is not possible", remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +61,10 @@ class Resources:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Resources:
-        for key in ("nodes", "cpus_per_task", "timeout_min", "hang_timeout_min"):
-            value = getattr(settings, key)
-            if value is not None and value <= 0:
-                raise UserError(f"hydra.launcher.{key}", f"{value} is not possible", "use above 0")
-        if settings.gpus_per_node < 0:
-            raise UserError(
-                "hydra.launcher.gpus_per_node",
-                f"{settings.gpus_per_node} is not possible",
-                "use 0 up",
-            )
+        for key in _ABOVE_0:
+            _refuse_unless(_is_positive(getattr(settings, key)), key, settings, "use above 0")
+        _refuse_unless(settings.gpus_per_node >= 0, "gpus_per_node", settings, "use 0 up")
+        _refuse_unless(settings.order in _ORDERS, "order", settings, f"use {' or '.join(_ORDERS)}")
         return cls(
             gpus=settings.gpus_per_node,
             nodes=settings.nodes,
@@ -66,6 +82,11 @@ class Resources:
         assert isinstance(node, dict)
         common = {"_target_", *(f.name for f in dataclasses.fields(Settings))}
         more = {str(name): value for name, value in node.items() if name not in common}
+        for key, least in (("gpus_per_node_max", 1), ("signal_s", 0), ("max_requeues", 0)):
+            value = more.get(key)
+            if value is not None and not value >= least:
+                problem = f"{value} is not possible"
+                raise UserError(f"hydra.launcher.{key}", problem, f"use {least} up")
         return dataclasses.replace(need, cluster=more)
 
 

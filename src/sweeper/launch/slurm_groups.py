@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import shutil
 import subprocess
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,8 +23,16 @@ from sweeper.launch.attempt import Attempt
 from sweeper.launch.environment import clean
 from sweeper.launch.slurm_note import SLURM_FILE, SlurmNote
 from sweeper.launch.slurm_request import group_key, parameters
+from sweeper.launch.slurm_states import find_job
 from sweeper.launch.slurm_task import SlurmTask
 from sweeper.record import RECORD_FILE
+
+# What sbatch says where it is not the jobs' fault: the controller is busy, restarts, or is full.
+_PASSING = re.compile(
+    r"timed out|Unable to contact|temporar|try again|backup|connection|submit limit|SubmitJob",
+    re.IGNORECASE,
+)
+RETRY_AFTER_S = (1.0, 4.0, 15.0)
 
 # Slurm's own default for the longest array (MaxArraySize = 1001).
 MOST_ELEMENTS = 1000
@@ -59,13 +69,47 @@ def submit_group(group: Sequence[Element], folder: Path, most: int | None) -> st
         most: running elements at a time; None = as many as fit.
 
     Returns:
-        Why Slurm refuses it, or None.
+        Why Slurm refuses it for good, or None.
 
     Raises:
-        UserError: an option cannot be passed on.
+        UserError: an option cannot be passed on; or Slurm does not take jobs at the moment, and the
+            runs are as they were.
     """
     name = f"sweeper-{uuid.uuid4().hex[:8]}"
     tasks = [_prepare(element, name, index, folder) for index, element in enumerate(group)]
+    refused = _submit(group, tasks, name, folder, most)
+    for pause_s in RETRY_AFTER_S:
+        if refused is None or not _PASSING.search(refused):
+            return refused
+        time.sleep(pause_s)
+        if _was_taken(group):  # though the answer was lost
+            return None
+        refused = _submit(group, tasks, name, folder, most)
+    if refused is not None and _PASSING.search(refused):
+        raise UserError(
+            "hydra/launcher",
+            f"Slurm does not take {len(group)} of the jobs now: {refused}",
+            "give the same command again later; what it has taken goes on",
+        )
+    return refused
+
+
+def _was_taken(group: Sequence[Element]) -> bool:
+    """Whether the array is in the queue after all; its elements then have their numbers."""
+    for element in group:
+        assert element.note is not None
+        job = find_job(element.note.name, element.note.index)
+        if job is None:
+            return False
+        element.note.job = job
+        element.note.write(element.attempt.run.run_dir)
+    return True
+
+
+def _submit(
+    group: Sequence[Element], tasks: Sequence[SlurmTask], name: str, folder: Path, most: int | None
+) -> str | None:
+    """Once; returns what Slurm says against it, or None."""
     executor = SlurmExecutor(folder / "%j", max_num_timeout=0)
     try:
         executor.update_parameters(

@@ -45,12 +45,20 @@ def parameters(need: Resources) -> dict[str, Any]:
     if need.timeout_min is not None:
         more["time"] = math.ceil(need.timeout_min)  # minutes; Slurm has no smaller unit
     # Through srun's tasks, not the batch shell, which would wait for srun before it acts.
-    more["signal"] = f"USR2@{asked.get('signal_s', 0)}"
+    more["signal"] = f"USR2@{_signal_s(need)}"
     more.update(
         {key.replace("_", "-"): value for key, value in (asked.get("sbatch") or {}).items()}
     )
     found["additional_parameters"] = more
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _signal_s(need: Resources) -> int:
+    """How long before its time limit a run is warned; most of the time is for training, seconds."""
+    asked_s = int(need.cluster.get("signal_s", 0))
+    if need.timeout_min is None:
+        return asked_s
+    return min(asked_s, 60 * math.ceil(need.timeout_min) // 4)
 
 
 def _srun(need: Resources) -> list[str]:

@@ -34,11 +34,11 @@ from sweeper.launch.environment import thread_variables
 from sweeper.launch.hang import HangWatch
 from sweeper.launch.job_end import OWN_END_S, TERM_TO_KILL_S
 from sweeper.launch.oom import OomWatch
-from sweeper.launch.processes import JOB_VARIABLE, RANK_BOOT, STACK_SIGNAL
+from sweeper.launch.processes import RANK_BOOT, STACK_SIGNAL
 from sweeper.launch.rank import to_argument
 from sweeper.launch.slurm_note import SlurmNote
 from sweeper.launch.slurm_stop import read_stop, write_stop
-from sweeper.place import Place, log_files
+from sweeper.place import JOB_VARIABLE, Place, log_files
 from sweeper.record import RECORD_FILE, now, write_atomic
 
 CHECK_S = 1.0

@@ -11,11 +11,10 @@ from typing import Any
 from sweeper.launch.devices import device_variables
 from sweeper.launch.environment import clean, thread_variables
 from sweeper.launch.leftover import Leftover
-from sweeper.launch.processes import JOB_VARIABLE
 from sweeper.launch.runs import Resources
 from sweeper.launch.slots import Lease
 from sweeper.launch.supervised import import_path
-from sweeper.place import log_files
+from sweeper.place import JOB_VARIABLE, log_files
 
 
 def start_message(

@@ -103,6 +103,7 @@ class StepClock:
         self._in_window = 0
         self._opened_s = 0.0
         self._wall_s = 0.0
+        self._drain_s: float | None = None  # of the last window
         self._ended_s: deque[float] = deque(maxlen=11)
 
     def time_communication(self, module: nn.Module) -> None:
@@ -163,8 +164,11 @@ class StepClock:
         """Stop measuring; waits for the device."""
         if not self._measuring or self._marks:
             raise RuntimeError("a window closes between two steps, after it was opened")
+        issued_s = self._clock.host_s()
         self._clock.synchronize()
-        self._wall_s += self._clock.host_s() - self._opened_s
+        closed_s = self._clock.host_s()
+        self._drain_s = closed_s - issued_s
+        self._wall_s += closed_s - self._opened_s
         self._measuring = False
         self._gc.stop()
         self._read()
@@ -197,7 +201,11 @@ class StepClock:
             global_batch: samples of one step over all ranks.
         """
         return summarize(
-            self.steps(), global_batch=global_batch, clock=self._clock.name, wall_s=self._wall_s
+            self.steps(),
+            global_batch=global_batch,
+            clock=self._clock.name,
+            wall_s=self._wall_s,
+            drain_s=self._drain_s,
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -11,15 +11,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import psutil
 import pynvml
 import torch
-from torch import Tensor
 
 from sweeper.machine import nvml as nv
 from sweeper.measure.live import LiveBytes, Persistent
 from sweeper.record import Memory, MemoryParts, MemoryPeaks
+
+# The plain formula of a training's memory.
+_FORMULA = ("parameters", "gradients", "optimizer", "activations")
 
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
@@ -36,24 +39,34 @@ class MemoryMeter:
         self._device = torch.device(device)
         self._nvml = nvml
         self._rss_was_reset = False
+        self._phase: Literal["cold", "warm", "over"] | None = None
         self._stats: dict[str, int] = {}
         self._memory = Memory(
             allocator_settings=next(filter(None, map(os.environ.get, _SETTINGS)), None)
         )
 
     def start(self) -> None:
-        """Before anything of the run is on the device."""
+        """Before the first training step.
+
+        The model is on the device by then, and what an evaluation before left in the allocator's
+        cache is given back: it would count as held.
+        """
         if self._device.type == "cuda":
             torch.cuda.init()  # type: ignore[no-untyped-call]  # torch has no type for it
+            torch.cuda.synchronize(self._device)
+            torch.cuda.empty_cache()
             self._stats = dict(torch.cuda.memory_stats(self._device))
+        self._phase = "cold"
         self._reset()
 
     def end_warmup(self) -> None:
         self._memory.cold = self._peaks()
+        self._phase = "warm"
         self._reset()
 
     def end_window(self) -> None:
         self._memory.warm = self._peaks()
+        self._phase = "over"
         if self._device.type != "cuda":
             return
         stats = torch.cuda.memory_stats(self._device)
@@ -61,13 +74,21 @@ class MemoryMeter:
             count = stats.get(key, 0) - self._stats.get(key, 0)
             setattr(self._memory, f"allocator_{name}", count)
 
+    def interrupted(self, memory: Memory) -> None:
+        """After an error in a phase: add to `memory` the peaks that the phase has come to."""
+        if self._phase == "cold":
+            memory.cold = self._peaks()
+        elif self._phase is not None:
+            memory.cold = self._memory.cold
+            memory.warm = self._peaks() if self._phase == "warm" else self._memory.warm
+
     def result(self, step: tuple[int, MemoryParts] | None = None) -> Memory:
         """What was measured so far.
 
         Args:
-            step: what `measure_step` or `parts_by_difference` found. On CUDA its parts are set
-                beside the allocator's peak: the remainder takes up rounding, workspaces of kernels,
-                and any difference between that step and the window.
+            step: what `measure_step` found, or `known_parts`. On CUDA its parts are set beside the
+                allocator's peak: the remainder takes up rounding, workspaces of kernels, and any
+                difference between that step and the window.
         """
         memory = replace(self._memory, warm=replace(self._memory.warm))
         if step is None:
@@ -80,11 +101,9 @@ class MemoryMeter:
         if headline is None:
             return memory
         memory.parts.remainder_bytes = (parts.remainder_bytes or 0) + headline - peak_bytes
-        formula = sum(
-            getattr(parts, f"{name}_bytes") or 0
-            for name in ("parameters", "gradients", "optimizer", "activations")
-        )
-        memory.peak_over_formula = headline / formula if formula else None
+        terms = [getattr(parts, f"{name}_bytes") for name in _FORMULA]
+        if None not in terms and sum(terms):
+            memory.peak_over_formula = headline / sum(terms)
         if self._device.type == "cuda":
             reserved = memory.warm.peak_reserved_bytes
             memory.parts.allocator_reserve_bytes = None if reserved is None else reserved - headline
@@ -103,9 +122,12 @@ class MemoryMeter:
             stats = torch.cuda.memory_stats(self._device)
             for kind in ("allocated", "active", "reserved"):
                 setattr(peaks, f"peak_{kind}_bytes", stats.get(f"{kind}_bytes.all.peak"))
-            # Read at the phase's end, not sampled: the allocator gives nothing back to the device
-            # by itself, so what the process holds then is the most it held.
-            peaks.peak_device_bytes = self._device_bytes()
+            # Read at the phase's end, not sampled. The allocator gives cached blocks back to the
+            # device where memory runs short: what it holds less now than at its peak was held then.
+            now_bytes = self._device_bytes()
+            if now_bytes is not None and peaks.peak_reserved_bytes is not None:
+                given_back = peaks.peak_reserved_bytes - torch.cuda.memory_reserved(self._device)
+                peaks.peak_device_bytes = now_bytes + max(0, given_back)
         return peaks
 
     def _device_bytes(self) -> int | None:
@@ -123,20 +145,25 @@ class MemoryMeter:
         return None if used is None else used - torch.cuda.memory_reserved(self._device)
 
 
-def parts_by_difference(
-    peak_bytes: int, persistent: Persistent, data: Sequence[Tensor] = (), device_type: str = "cuda"
-) -> tuple[int, MemoryParts]:
-    """The parts without running a step: activations are the peak less what is known.
+def known_parts(persistent: Persistent, device_type: str = "cuda") -> tuple[int, MemoryParts]:
+    """The parts that can be told without running a step.
 
-    Rougher than `measure_step`: all of `persistent` counts as present at the peak, though gradients
-    that are set to None between steps mostly are not.
+    Gradients and activations come and go within a step, so they are not known; the peak's rest is
+    the remainder.
+
+    Args:
+        persistent: the tensors that exist now, by component.
+        device_type: cpu or cuda; tensors elsewhere are not counted.
+
+    Returns:
+        The bytes of all parts, and the parts.
     """
     live = LiveBytes(device_type)
-    live.tag(persistent)
-    live.tag({"data": data})
-    parts = live.peak()
-    parts["activations"] += peak_bytes - sum(parts.values())
-    return peak_bytes, MemoryParts(**{f"{name}_bytes": size for name, size in parts.items()})
+    live.tag({name: tensors for name, tensors in persistent.items() if name != "gradients"})
+    sizes = live.peak()
+    parts = MemoryParts(**{f"{name}_bytes": size for name, size in sizes.items()})
+    parts.gradients_bytes = parts.activations_bytes = None
+    return sum(sizes.values()), parts
 
 
 def combine_ranks(ranks: Sequence[Memory]) -> Memory:
@@ -163,6 +190,14 @@ def _maximum(peaks: Sequence[MemoryPeaks]) -> MemoryPeaks:
         values = [value for p in peaks if (value := getattr(p, item.name)) is not None]
         setattr(result, item.name, max(values, default=None))
     return result
+
+
+def held_bytes() -> int | None:
+    """What this process holds by now, for a person who watches: the peak on its CUDA device, or its
+    resident set where it has touched none."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch has no type for it
+        return torch.cuda.max_memory_allocated()
+    return int(psutil.Process().memory_info().rss)
 
 
 def reset_peak_rss() -> bool:

@@ -65,6 +65,7 @@ class UtilizationSampler:
 
     Attributes:
         series: the samples so far, the window's and the others.
+        paused: while it is set, nothing is sampled.
 
     Args:
         device: cpu or cuda.
@@ -86,6 +87,7 @@ class UtilizationSampler:
         self._period_s = period_s
         self._nvml = nvml
         self._stop = threading.Event()
+        self.paused = False
         self._lock = threading.Lock()  # between the thread and the window's edges
         self._samples: _Samples | None = None
         self._thread: threading.Thread | None = None
@@ -141,6 +143,8 @@ class UtilizationSampler:
 
     def _sample_until_stopped(self, nvml: Any, handle: Any) -> None:
         while not self._stop.wait(self._period_s):
+            if self.paused:
+                continue
             gpu_percent = None if handle is None else self._sample_gpu(nvml, handle)
             cpu_percent, self._cpu_at_sample = _busy_percent(self._cpu_at_sample), _cpu_times()
             elapsed_s = time.perf_counter() - self._started_s

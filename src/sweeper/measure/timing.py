@@ -21,6 +21,8 @@ STEADY_STEPS = 8
 _Z = 1.96
 # The two clocks of a window agree within this.
 CLOCKS_WITHIN = 0.02
+# Of a step: what the device has left to do when the host has issued the last one.
+DRAINED_WITHIN = 0.05
 # Ranks this close to the slowest take the same time: they wait for each other in every step.
 RANKS_WITHIN = 0.02
 _PAIRS_STEPS = 1000  # all pairs of up to this many steps are compared; longer windows are thinned
@@ -62,6 +64,7 @@ def summarize(
     global_batch: int,
     clock: str = "host",
     wall_s: float | None = None,
+    drain_s: float | None = None,
 ) -> Time:
     """Statistics over the measured, regular steps.
 
@@ -71,6 +74,7 @@ def summarize(
         clock: the clock's name for the record.
         wall_s: the window by the host's clock, from the synchronised start to the synchronised
             end, irregular steps included.
+        drain_s: how long the device went on after the host had issued the last step.
     """
     measured = [s for s in steps if s.measured]
     kept = [s for s in measured if s.regular]
@@ -92,7 +96,11 @@ def summarize(
         result.host_step_time_s = wall_s / len(measured)
         if clock != "host":
             device_s = math.fsum(s.step_time_s for s in measured)
-            result.host_bound = abs(wall_s / device_s - 1) > CLOCKS_WITHIN
+            apart = abs(wall_s / device_s - 1) > CLOCKS_WITHIN
+            # Events do not see the device idle between two kernels. But a host that is ahead leaves
+            # the device work to finish; one that is behind leaves it next to none.
+            behind = drain_s is not None and drain_s < DRAINED_WITHIN * result.step_time_s
+            result.host_bound = apart or behind
     _steadiness(times, result)
     return result
 

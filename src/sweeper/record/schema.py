@@ -116,7 +116,7 @@ class Time:
     step_time_mean_s: float | None = None
     step_time_fastest_rank_s: float | None = None
     host_step_time_s: float | None = None  # the same window by the host's clock, per step
-    host_bound: bool | None = None  # the two clocks differ by more than 2 %
+    host_bound: bool | None = None  # the device waits for the host: see docs/measuring.md
     warmup_steps: int | None = None
     measured_steps: int | None = None
     samples_per_s: float | None = None  # global batch / step time, over all ranks
@@ -125,10 +125,10 @@ class Time:
     slope_per_step: float | None = None  # relative change of step time per step
     parts: StepParts = field(default_factory=StepParts)
     compile_s: float | None = None
-    setup_s: float | None = None  # process start to first step
+    setup_s: float | None = None  # from the start of the run's code to its first evaluation
     training_s: float | None = None  # all steps, warm-up included
     evaluation_s: float | None = None
-    run_s: float | None = None  # process start to record
+    run_s: float | None = None  # from the start of the run's code, imports done, to the record
     flops_per_step: float | None = None  # useful FLOPs, recomputation not counted
     hardware_flops_per_step: float | None = None  # FLOPs executed, recomputation counted
     mfu: float | None = None

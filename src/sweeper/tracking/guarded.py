@@ -21,6 +21,7 @@ from typing import Any, Concatenate, ParamSpec
 
 import psutil
 
+from sweeper.place import JOB_VARIABLE
 from sweeper.record import Identity, Status, to_plain
 from sweeper.tracking.base import NullTracker
 from sweeper.tracking.channel import Channel
@@ -89,13 +90,16 @@ class Guarded:
         self._log_path = run_dir.absolute() / LOG_FILE
         # The tracker may come from the user's own code: import from where this process does.
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        environment = {**os.environ, "PYTHONPATH": path}
+        # Not the job's: what a killed run leaves behind is killed too, and this is to finish first.
+        environment.pop(JOB_VARIABLE, None)
         with self._log_path.open("ab") as log:
             process = self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "sweeper.tracking.mirror", str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": path},
+                env=environment,
                 start_new_session=True,  # signals to the run's group are the run's own business
             )
         assert process.stdin is not None

@@ -22,7 +22,7 @@ from sweeper.record import Identity, Status, from_plain
 from sweeper.tracking.base import DegradedError, Tracker
 
 # After the run's process is gone, this long for the tracker to finish.
-GRACE_S = 30.0
+GRACE_S = 10.0
 
 
 def _end_with(parent: int) -> None:

@@ -7,7 +7,6 @@ is replaced, so module names, state_dict keys and hooks stay as they are and no 
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,10 +38,15 @@ class CheckpointedForward:
         if not torch.is_grad_enabled():
             return self._forward(*args, **kwargs)
         self.calls += 1
-        # Bound beforehand, so that no argument of the block is taken for one of checkpoint's own.
-        forward = functools.partial(self._forward, **kwargs)
         options: dict[str, Any] = {"context_fn": self._contexts} if self._batch_norms else {}
-        return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=True, **options)
+        # All arguments in two positional ones: none is taken for one of checkpoint's own, and the
+        # tensors among the keywords are seen, by which it knows whose random state to keep.
+        return checkpoint(
+            self._call, args, kwargs, use_reentrant=False, preserve_rng_state=True, **options
+        )
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._forward(*args, **kwargs)
 
     def _contexts(self) -> tuple[Any, Any]:
         return contextlib.nullcontext(), self._statistics_kept()
