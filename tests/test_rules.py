@@ -73,6 +73,7 @@ def test_only_the_entry_points_of_the_command_line_import_hydra() -> None:
         "sweeper.cli",
         "sweeper.counts",
         "sweeper.overrides",
+        "sweeper.refusals",
         "sweeper.complaints",
         "sweeper.application",
     }

@@ -7,17 +7,14 @@ nothing started, 130 cancelled by Ctrl-C.
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import cache
 from pathlib import Path
 
 import hydra
 from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra._internal.utils import create_config_search_path
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
@@ -29,7 +26,9 @@ from sweeper.complaints import Known, explain
 from sweeper.config import Config
 from sweeper.errors import UserError
 from sweeper.launch.errors import Cancelled, RunFailed
-from sweeper.overrides import prepare
+from sweeper.overrides import arguments_of, prepare
+from sweeper.sweep_place import new_name, sweep_name
+from sweeper.typed_command import typed_program
 
 WRONG_INPUT = 2
 CANCELLED = 130
@@ -43,23 +42,18 @@ class Outcome:
     sweep_dir: Path | None = None  # None where nothing was started
 
 
-@cache
-def new_name() -> str:
-    """A sweep name that no other command has: the time, and chance for two in one second."""
-    return f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(2)}"
-
-
 def register() -> None:
     """Make the schema and the resolver known to Hydra; needed before any composition."""
     ConfigStore.instance().store(name="sweeper_schema", node=Config, provider="sweeper")
     counts.register()
     OmegaConf.register_new_resolver("sweeper.new_name", new_name, replace=True)
+    OmegaConf.register_new_resolver("sweeper.sweep_name", sweep_name, replace=True)
 
 
 def _known(config_dir: Path, argv: Sequence[str]) -> Known:
     """The config's sources and default tree, for suggestions."""
     search_path = create_config_search_path(str(config_dir))
-    extra = get_args_parser().parse_known_args(list(argv))[0].config_dir
+    extra = arguments_of(argv)[0].config_dir
     if extra is not None:
         search_path.prepend("command-line", f"file://{Path(extra).resolve()}")
     GlobalHydra.instance().clear()
@@ -83,7 +77,7 @@ def run(argv: Sequence[str], config_dir: Path) -> Outcome:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    application = SweepApplication(argv)
+    application = SweepApplication(argv, typed_program(argv))
     try:
         sys.argv[1:] = prepare(argv)
         # Hydra then raises what it would print, so that one place here says it better.

@@ -14,10 +14,15 @@ from hydra.core.object_type import ObjectType
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from yaml import MarkedYAMLError
 
 from sweeper.errors import UserError, nearest
 
-_MISSING_OPTION = re.compile(r"Could not find '(?:(?P<group>.*)/)?(?P<option>[^/']+)'")
+_MISSING_OPTION = re.compile(r"Could not find '(?:(?P<group>.*)/)?(?P<option>[^/']*)'")
+_THERE_ALREADY = re.compile(
+    r"An item is already at '(?P<key>[^']+)'|Multiple values for (?P<group>[^\s.]+)\."
+)
+_NO_TEXT = "Config group override must be a string"
 _MISSING_GROUP = re.compile(r"Could not override '(?P<key>[^']+)'")
 
 
@@ -69,11 +74,18 @@ class Known:
 
     @property
     def keys(self) -> list[str]:
-        return [name for name in _tree_keys(self.tree) if not name.startswith("hydra")]
+        return [
+            name
+            for name in _tree_keys(self.tree)
+            if not name.startswith("hydra") or name.startswith("hydra.launcher.")
+        ]
 
     @property
     def groups(self) -> list[str]:
         return list(self.loader.list_groups(""))
+
+    def is_mapping(self, key: str) -> bool:
+        return self.tree is not None and isinstance(OmegaConf.select(self.tree, key), DictConfig)
 
     def options(self, group: str) -> list[str]:
         return list(self.loader.get_group_options(group, ObjectType.CONFIG))
@@ -88,6 +100,8 @@ def explain(error: BaseException, overrides: Sequence[str], known: Known) -> str
     text = "\n".join(str(item) for item in chain)
 
     for item in chain:
+        if isinstance(item, MarkedYAMLError):
+            return str(_bad_yaml(item))
         if isinstance(item, MissingConfigException):
             return str(_missing_option(item, known))
         if isinstance(item, MissingMandatoryValue):
@@ -101,6 +115,15 @@ def explain(error: BaseException, overrides: Sequence[str], known: Known) -> str
                 'quote on, off and numbers in a defaults list: - ckpt: "on", - gpus: "4"',
             )
         )
+    match = _THERE_ALREADY.search(text)
+    if match:
+        key = match["key"] or match["group"]
+        typed = [o.lstrip("+") for o in overrides if o.lstrip("+").startswith(f"{key}=")]
+        again = typed[0] if typed else f"{key}=..."
+        return str(UserError(key, "has a value already", f"leave the + out: {again}"))
+    if _NO_TEXT in text:
+        key = _group_without_text(overrides, known)
+        return str(UserError(key, "its options are text", f"""quote it: {key}="'...'" """.rstrip()))
     match = _MISSING_GROUP.search(text)
     if match:
         return str(_unknown(match["key"].split("@")[0], known, overrides))
@@ -125,6 +148,22 @@ def explain(error: BaseException, overrides: Sequence[str], known: Known) -> str
     return None
 
 
+def _bad_yaml(error: MarkedYAMLError) -> UserError:
+    mark = error.problem_mark or error.context_mark
+    place = f"{mark.name}:{mark.line + 1}" if mark is not None else "a config file"
+    return UserError(place, f"is not YAML: {error.problem or error.context}", "correct that line")
+
+
+def _group_without_text(overrides: Sequence[str], known: Known) -> str:
+    """The group that was given a number or null, as far as the command line tells."""
+    for override in overrides:
+        group, _, value = override.lstrip("+").partition("=")
+        name = group.split("@")[0]
+        if re.fullmatch(r"[\d.]+|null|true|false", value) and name in known.groups:
+            return name
+    return "config group"
+
+
 def _missing_option(error: MissingConfigException, known: Known) -> UserError:
     match = _MISSING_OPTION.search(str(error))
     missing = match["option"] if match else str(error.missing_cfg_file)
@@ -145,6 +184,21 @@ def _unknown(key: str, known: Known, overrides: Sequence[str]) -> UserError:
             key,
             f"there is no such key in {group}={', '.join(options)}",
             f"leave those options out, or add the key where it is missing with ++{key}=...",
+        )
+    given = [override.lstrip("+~").partition("=") for override in overrides]
+    if key.startswith("hydra.launcher.") and not any(name == key for name, _, _ in given):
+        chosen = [option for name, _, option in given if name == "hydra/launcher"]
+        return UserError(
+            "hydra/launcher",
+            f"{chosen[-1] if chosen else 'this launcher'} cannot be used here",
+            "use hydra/launcher=local, debug or slurm",
+        )
+    entries = re.match(r"\{\s*([\w.-]+)\s*:\s*([^,}]*)", {n: v for n, _, v in given}.get(key, ""))
+    if entries and known.is_mapping(key):
+        return UserError(
+            key,
+            "takes new entries one by one",
+            f"+{key}.{entries[1]}={entries[2].strip()}",
         )
     names = [*known.keys, *known.groups]
     near = nearest(key, names)

@@ -100,7 +100,7 @@ class HardwareConfig:
 class SweepConfig:
     name: str | None = None  # continue or start the sweep of this name; null = a new unique name
     dir: str = "sweeps"  # directory that holds all sweeps
-    allow_change: bool = False  # continue under another commit, torch version or device
+    allow_change: bool = False  # continue under another commit, torch, device or other cells
 
 
 @dataclass

@@ -6,19 +6,30 @@ import error inside the user's package is reported by its root cause.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Mapping
-from typing import Any, get_type_hints
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import hydra.utils
 from hydra.errors import InstantiationException
 
+from sweeper.argument_types import ON_OFF, hints_of, wrong_type
 from sweeper.errors import UserError, nearest
 
 # Keys of a node that are not arguments of its target.
 RESERVED = ("_target_", "_partial_", "_args_", "_recursive_", "_convert_", "objective")
 
-_ON_OFF = {"on": True, "off": False, "yes": True, "no": False, "true": True, "false": False}
+
+@contextlib.contextmanager
+def _quiet(log: logging.Logger) -> Iterator[None]:
+    """Hydra logs the import error that we report."""
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def root_cause(error: BaseException) -> BaseException:
@@ -44,7 +55,8 @@ def locate(node: Mapping[str, Any], key: str) -> Any:
             f"set {key}._target_ to the path of a class or function",
         )
     try:
-        return hydra.utils.get_object(target)
+        with _quiet(logging.getLogger(hydra.utils.__name__)):
+            return hydra.utils.get_object(target)
     except Exception as error:
         cause = root_cause(error)
         raise UserError(
@@ -67,7 +79,7 @@ def check_target(node: Mapping[str, Any], key: str, given: tuple[str, ...] = ())
         given: names of arguments that the program supplies itself.
 
     Raises:
-        UserError: unknown, missing or doubly given argument.
+        UserError: unknown, missing or doubly given argument, or a plain value of the wrong type.
     """
     target = locate(node, key)
     try:
@@ -88,6 +100,12 @@ def check_target(node: Mapping[str, Any], key: str, given: tuple[str, ...] = ())
             near = nearest(name, [n for n in named if n not in given])
             hint = f"did you mean {key}.{near}?" if near else f"remove {key}.{name}"
             raise UserError(f"{key}.{name}", f"{node['_target_']} has no such argument", hint)
+    hints = hints_of(target)
+    for name, value in passed.items():
+        default = named[name].default if name in named else None
+        wanted = wrong_type(value, hints.get(name), default) if name in hints else None
+        if wanted is not None:
+            raise UserError(f"{key}.{name}", f"{value!r} is not {wanted}", f"set {key}.{name}=...")
     # Arguments given positionally by the program fill the first parameters.
     for name, parameter in named.items():
         missing = parameter.default is parameter.empty and name not in passed and name not in given
@@ -99,13 +117,9 @@ def check_target(node: Mapping[str, Any], key: str, given: tuple[str, ...] = ())
 
 def _on_off(target: Any, values: dict[str, Any]) -> dict[str, Any]:
     """`on` and `off` mean true and false wherever the target declares a bool."""
-    function = target.__init__ if inspect.isclass(target) else target
-    try:
-        hints = get_type_hints(function)
-    except Exception:  # a user's annotations may not resolve; then nothing is converted
-        return values
+    hints = hints_of(target)
     return {
-        name: _ON_OFF.get(value.lower(), value)
+        name: ON_OFF.get(value.lower(), value)
         if hints.get(name) is bool and isinstance(value, str)
         else value
         for name, value in values.items()

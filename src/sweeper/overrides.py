@@ -1,20 +1,28 @@
 """The command line, before Hydra sees it.
 
-Hydra refuses bare integers and booleans as options of a config group (`gpus=4`, `ckpt=true`), and
-silently keeps the last of a key that is given twice. Both are put right here, with Hydra's own
-override parser.
+Hydra refuses bare integers and booleans as options of a config group (`gpus=4`, `ckpt=true`),
+silently keeps the last of a key that is given twice, and answers some overrides with an internal
+error or not at all. All this is put right here, with Hydra's own override parser.
 """
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType, QuotedString, Transformer
+from hydra.core.override_parser.types import (
+    Glob,
+    Override,
+    OverrideType,
+    QuotedString,
+    Transformer,
+)
 from hydra.errors import HydraException
 
 from sweeper.errors import UserError
+from sweeper.refusals import GROUPS, ONCE, is_below, refuse
 
 COUNT_GROUPS = ("gpus", "accum")  # options are whole numbers
 SWITCH_GROUPS = ("ckpt",)  # options are on and off
@@ -29,11 +37,12 @@ def parse(arguments: Sequence[str]) -> list[Override]:
             parsed.append(parser.parse_override(argument))
         except HydraException as error:
             reason = str(error).splitlines()[0]
-            key, _, value = argument.partition("=")
+            key, equals, value = argument.partition("=")
+            remedy = "write it as key=value, without spaces around the ="
+            if equals:
+                remedy = f"""quote the value, for Hydra and for the shell: "{key}='{value}'" """
             raise UserError(
-                argument,
-                f"cannot be read as key=value ({reason})",
-                f"""quote the value, for Hydra and for the shell: "{key}='{value}'" """.rstrip(),
+                argument, f"cannot be read as key=value ({reason})", remedy.rstrip()
             ) from error
     return parsed
 
@@ -46,17 +55,20 @@ def _refuse_twice(overrides: Sequence[Override]) -> None:
         key = override.get_key_element().lstrip("+~")
         line = str(override.input_line)
         if key in seen:
-            raise UserError(
-                key,
-                f"is given twice: {seen[key]} and {line}",
-                f"keep one of them, or sweep over both values with {key}=A,B",
-            )
+            remedy = "keep one of them"
+            if not key.startswith("hydra") and not is_below(key, ONCE):
+                remedy += f", or sweep over both values with {key}=A,B"
+            raise UserError(key, f"is given twice: {seen[key]} and {line}", remedy)
         seen[key] = line
 
 
 def _values(override: Override) -> list[object]:
     if override.is_sweep_override() and override.is_discrete_sweep():
+        if isinstance(override.value(), Glob):
+            return [override.get_value_string()]  # the options are known to Hydra alone
         return list(override.sweep_iterator(transformer=Transformer.identity))
+    if override.is_sweep_override():  # an interval
+        return [override.get_value_string()]
     return [override.value()]
 
 
@@ -83,12 +95,18 @@ def _switch_option(value: object) -> str:
 def _quote(override: Override) -> str:
     group = override.key_or_group
     line = str(override.input_line)
-    if override.type is OverrideType.DEL or override.package is not None:
+    if override.type is OverrideType.DEL or isinstance(override.value(), Glob):
+        if group in COUNT_GROUPS and override.type is not OverrideType.DEL:
+            _count_option(group, override.get_value_string())  # has no list of numbers to match
+        return line
+    if override.package is not None:
         return line
     if group in COUNT_GROUPS:
         options = [_count_option(group, value) for value in _values(override)]
     elif group in SWITCH_GROUPS:
         options = [_switch_option(value) for value in _values(override)]
+    elif group in GROUPS and any(isinstance(value, int | float) for value in _values(override)):
+        options = [str(_plain(value)) for value in _values(override)]  # Hydra says which there are
     else:
         return line
     quoted = ",".join(f"'{option}'" for option in options)
@@ -108,26 +126,48 @@ def _defer(override: Override, swept_groups: set[str]) -> str | None:
     return f"{override.get_key_element()}=choice({override.get_value_element_as_str()})"
 
 
+def arguments_of(argv: Sequence[str]) -> tuple[Namespace, list[str]]:
+    """Hydra's options, and the unknown ones; overrides may stand before, between and after."""
+    return get_args_parser().parse_known_intermixed_args(list(argv))
+
+
+def _options(argv: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """The arguments that are not overrides: Hydra's own parser wants all overrides in a row."""
+    left = list(overrides)
+    options = []
+    for argument in argv:
+        if left and argument == left[0]:
+            left.pop(0)
+        else:
+            options.append(argument)
+    return options
+
+
 def prepare(argv: Sequence[str]) -> list[str]:
-    """The same command line, with group options quoted.
+    """The same command line: options first, then the overrides, with group options quoted.
 
     Args:
         argv: arguments without the program's name.
 
     Raises:
-        UserError: an override cannot be parsed, a key is given twice, a count is not one.
+        UserError: an override cannot be parsed, a key is given twice or cannot be set in this way,
+            a count is not one.
     """
-    known, unknown = get_args_parser().parse_known_args(list(argv))
+    known, unknown = arguments_of(argv)
     flags = [argument for argument in unknown if argument.startswith("-")]
     if flags:
         raise UserError(flags[0], "is not an option", "see python train.py --help")
     if known.shell_completion:
         return list(argv)
     overrides = parse(known.overrides)
+    for override in overrides:
+        refuse(override)
     _refuse_twice(overrides)
     swept = {o.key_or_group for o in overrides if o.is_sweep_override()}
-    replaced = {
-        str(override.input_line): _defer(override, swept) or _quote(override)
+    prepared = [
+        _defer(override, swept) or _quote(override)
         for override in overrides
-    }
-    return [replaced.get(argument, argument) for argument in argv]
+        # No experiment is what there is without the word; Hydra takes no null for a group.
+        if not (override.key_or_group == "experiment" and override.value() is None)
+    ]
+    return [*_options(argv, known.overrides), *prepared]

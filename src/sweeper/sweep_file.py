@@ -5,13 +5,21 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import subprocess
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Set
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from sweeper.errors import UserError
-from sweeper.record import RecordError, dump, from_plain, now, write_atomic
+from sweeper.record import (
+    IDENTITY_FILE,
+    RecordError,
+    dump,
+    from_plain,
+    now,
+    read_identity,
+    write_atomic,
+)
+from sweeper.sweep_place import unusable
 
 FILE = "sweep.json"
 
@@ -64,13 +72,27 @@ class SweepFile:
 
     @classmethod
     def open(
-        cls, sweep_dir: Path, name: str, command: str, options: Mapping[str, Any]
+        cls,
+        sweep_dir: Path,
+        name: str,
+        command: str,
+        *,
+        allow_change: bool,
+        planned: Set[str] | None,
     ) -> SweepFile:
         """Start the sweep's directory, or continue it under the same conditions.
 
+        Args:
+            sweep_dir: the sweep's.
+            name: the sweep's.
+            command: continues it; kept in place of an earlier command's.
+            allow_change: continue under other conditions.
+            planned: config ids of the whole command; None = more may come.
+
         Raises:
             UserError: the directory cannot be written, holds another sweep, or the commit, the
-                torch version or the GPUs are not those the sweep was started with.
+                torch version or the GPUs are not those the sweep was started with, or it holds
+                configurations that the command does not ask for.
         """
         current = cls(
             name=name,
@@ -88,7 +110,7 @@ class SweepFile:
             cls._write(path, current)
             return current
         except OSError as error:
-            raise _unusable(sweep_dir, error) from error
+            raise unusable(sweep_dir, error) from error
         except (ValueError, RecordError) as error:
             raise UserError(
                 "sweep.name", f"{path} cannot be read ({error})", "remove it, or use another name"
@@ -105,12 +127,17 @@ class SweepFile:
             if key in ("git_commit", "torch", "devices")
             and (after := getattr(current, key)) != before
         ]
-        if changed and not options["allow_change"]:
+        if changed and not allow_change:
             raise UserError(
                 "sweep.name",
                 f"{name} was started under other conditions: {'; '.join(changed)}",
                 "restore them, use another sweep.name, or accept it: sweep.allow_change=true",
             )
+        if planned is not None and not allow_change:
+            _refuse_other_configurations(sweep_dir, earlier, planned)
+        if command != earlier.command:
+            earlier = replace(earlier, command=command)
+            cls._write(path, earlier)
         return earlier
 
     @staticmethod
@@ -118,12 +145,22 @@ class SweepFile:
         try:
             write_atomic(path, dump(value))
         except OSError as error:
-            raise _unusable(path.parent, error) from error
+            raise unusable(path.parent, error) from error
 
 
-def _unusable(directory: Path, error: OSError) -> UserError:
-    return UserError(
-        "hydra.sweep.dir",
-        f"{directory} cannot be written: {error.strerror}",
-        "choose a writable directory with sweep.dir=DIR or hydra.sweep.dir=DIR",
-    )
+def _refuse_other_configurations(sweep_dir: Path, earlier: SweepFile, planned: Set[str]) -> None:
+    """A changed key makes every run a new one; without a word the sweep would hold both kinds."""
+    held = set()
+    for path in sweep_dir.glob(f"*/{IDENTITY_FILE}"):
+        try:
+            held.add(read_identity(path.parent).config_id)
+        except (OSError, ValueError, RecordError):
+            continue  # cut short; its run is planned anew
+    lost = len(held - planned)
+    if lost:
+        raise UserError(
+            "sweep.name",
+            f"{lost} of the {len(held)} configurations in {earlier.name} are not in this command",
+            f"use another sweep.name, the earlier command ({earlier.command}), "
+            "or accept it: sweep.allow_change=true",
+        )

@@ -146,7 +146,7 @@ def test_a_run_directory_holds_everything(sweep: Sweep) -> None:
 
 
 def test_the_comparison_is_printed(sweep: Sweep) -> None:
-    assert "continue it with: python train.py" in sweep.stdout
+    assert f"continue it with: {sys.executable} {ROOT / 'train.py'} -m precision" in sweep.stdout
     assert "Baseline: precision=fp32 ckpt=off" in sweep.stdout
     assert "processes on a CPU" in sweep.stdout
     table = sweep.stdout[sweep.stdout.index("Comparison of runs") :]

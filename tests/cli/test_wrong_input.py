@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,27 @@ CASES = {
         ["/dev/null/x", "hydra.sweep.dir"],
     ),
     "sweep name that is a path": (["sweep.name=a/b"], ["sweep.name", "a/b"]),
+    "sweep name above the directory": (["sweep.name=.."], ["sweep.name", "'..'"]),
+    "no directory of sweeps": (["sweep.dir="], ["sweep.dir: is empty", "sweep.dir=sweeps"]),
+    "no repeats": (["repeat=0"], ["repeat: 0", "repeat=1"]),
+    "ranks unlike gpus": (
+        ["hydra.launcher.gpus_per_node=2"],
+        ["hydra.launcher.gpus_per_node", "2 ranks, but gpus=1", "set gpus=2"],
+    ),
+    "batches of jobs": (
+        ["-m", "seed=1,2", "hydra.sweeper.max_batch_size=1"],
+        ["hydra.sweeper.max_batch_size", "hydra.launcher.max_parallel=N"],
+    ),
+    "launcher of Hydra": (["hydra/launcher=basic"], ["hydra/launcher: basic", "local, debug or"]),
+    "mapping given whole": (
+        ["hydra.launcher.env={A:1}"],
+        ["hydra.launcher.env", "+hydra.launcher.env.A=1"],
+    ),
+    "interval": (["seed=interval(1,2)"], ["seed: interval(1,2)", "seed=A,B"]),
+    "plus too many": (["+experiment=flagship"], ["experiment", "leave the + out"]),
+    "number for an option": (["precision=32"], ["precision", "'32'", "fp32"]),
+    "text for a whole number": (["model.depth=zz"], ["model.depth: 'zz'", "a whole number"]),
+    "negative learning rate": (["optim.lr=-1"], ["optim.lr: -1", "above 0"]),
     "fp16 weights": (["precision.parameters=float16"], ["precision.parameters", "bfloat16"]),
 }
 
@@ -56,7 +78,7 @@ def test_one_message_and_nothing_started(case: str, train: Train, tmp_path: Path
         assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 3
-    assert not list(tmp_path.rglob("run.json"))
+    assert not list(tmp_path.iterdir())
 
 
 def conf(directory: Path, **files: str) -> str:
@@ -114,3 +136,14 @@ def test_import_error_in_the_users_package_names_its_root_cause(
     assert done.returncode == 2
     assert "not_installed_lib" in done.stderr
     assert "model._target_" in done.stderr
+    assert len(done.stdout.splitlines() + done.stderr.splitlines()) == 2
+
+
+def test_a_config_file_that_is_not_yaml_is_named_with_its_line(
+    train: Train, tmp_path: Path
+) -> None:
+    directory = conf(tmp_path / "conf", model__mine=CLASSIFIER + "bad: [\n")
+    done = train("--config-dir", directory, "model=mine")
+    assert done.returncode == 2
+    assert re.search(r"model/mine\.yaml:\d+: is not YAML", done.stderr)
+    assert "Traceback" not in done.stderr

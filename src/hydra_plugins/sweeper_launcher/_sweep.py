@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -19,7 +20,7 @@ from hydra.core.utils import (
 )
 from hydra.errors import CompactHydraException
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydra_plugins.sweeper_launcher._returns import job_return
 from sweeper.errors import UserError
@@ -32,7 +33,9 @@ from sweeper.launch.packed import PackedConfig
 from sweeper.launch.runs import Application, Resources, Run, settings_from
 from sweeper.launch.settings import Settings
 from sweeper.launch.view import View, best_view
-from sweeper.record import Identity
+from sweeper.record import Identity, write_atomic
+
+MULTIRUN_FILE = "multirun.yaml"  # Hydra's: the config without the sweep's overrides
 
 
 class ShownUserError(UserError, CompactHydraException):
@@ -107,6 +110,9 @@ class Door(ABC):
         if self._application is not None:
             runs = list(self._application.plan(configs, job_overrides))
             self._home = runs[0].run_dir.parent
+            with contextlib.suppress(OSError):  # nothing depends on it; what matters complains
+                self._home.mkdir(parents=True, exist_ok=True)
+                write_atomic(self._home / MULTIRUN_FILE, OmegaConf.to_yaml(self._config))
         else:
             sweep_dir = Path(str(first.hydra.sweep.dir)).absolute()
             self._home = sweep_dir / ".sweeper"

@@ -41,6 +41,10 @@ class RecordedLauncher(Launcher):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
+        # Sweepers set their launcher up before they write anything.
+        look = getattr(getattr(task_function, "sweeper_application", None), "look", None)
+        if look is not None:
+            look(config)
         self._door = self._make_door(hydra_context, task_function, config)
 
     @abstractmethod

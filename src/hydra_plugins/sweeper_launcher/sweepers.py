@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import copy
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 
 from hydra_plugins.sweeper_launcher._conf import register
 from sweeper.errors import UserError
+from sweeper.sweep_place import check_writable
 
 register()
 
 
 class CellsSweeper(BasicSweeper):
     """Every combination of the values given, in the order given."""
+
+    _plans = False  # whether the launcher has the application plan all jobs before any starts
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -33,6 +37,8 @@ class CellsSweeper(BasicSweeper):
                 bare.hydra.launcher = {"_target_": target}
         super().setup(hydra_context=hydra_context, task_function=task_function, config=bare)
         self.config = config
+        if getattr(task_function, "sweeper_application", None) is not None:
+            self._plans = getattr(self.launcher, "composes_all_first", False)
         if self.launcher is not None and bare is not config:
             self.launcher.setup(
                 hydra_context=hydra_context, task_function=task_function, config=config
@@ -45,20 +51,36 @@ class CellsSweeper(BasicSweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         assert self.config is not None
-        directory = Path(str(self.config.hydra.sweep.dir))
+        check_writable(Path(str(self.config.hydra.sweep.dir)))  # before anything is started
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=directory):  # before anything is started
-                pass
-        except OSError as error:
-            raise UserError(
-                "hydra.sweep.dir",
-                f"{directory} cannot be written: {error.strerror}",
-                "choose a writable directory with hydra.sweep.dir=DIR",
-            ) from error
-        try:
+            if self._plans:
+                return self._sweep_planned(arguments)
             return super().sweep(arguments)
         finally:
             close = getattr(self.launcher, "close", None)
             if close is not None:
                 close()
+
+    def _sweep_planned(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
+        """All jobs in one batch; the directory is made once their plan stands, by the launcher.
+
+        Hydra's own loop would write into it first, whether or not the jobs are right.
+        """
+        assert self.hydra_context is not None
+        assert self.launcher is not None
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        overrides = parser.parse_overrides([*self._parse_config(), *arguments])
+        for override in overrides:
+            if override.is_sweep_override() and not override.is_discrete_sweep():
+                key = override.key_or_group
+                raise UserError(
+                    key,
+                    f"{override.get_value_string()} has no values to list",
+                    f"list them: {key}=A,B; hydra/sweeper=optuna searches in intervals",
+                )
+        (batch,) = self.split_arguments(overrides, None)
+        self.validate_batch_is_legal(batch)
+        returns = self.launcher.launch(batch, initial_job_idx=0)
+        for each in returns:
+            _ = each.return_value  # raises what the job raised
+        return [returns]
