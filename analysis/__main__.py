@@ -12,10 +12,11 @@ from analysis.advice import command as advice
 from analysis.claims import DEFAULT_FILE, read_claims
 from analysis.dashboard import command as dashboard
 from analysis.html import write_page
+from analysis.question import MIXABLE, Question
 from analysis.render import FORMATS, terminal
 from analysis.report import FILE_FORMATS, SHOWN, TABLES_DIR, Report, terminal_width
 from analysis.sources import read
-from analysis.study import CONTEXT, Question, Study
+from analysis.study import Study
 from analysis.tables import TABLES
 from analysis.tables.claims import table_of
 from analysis.testing import test
@@ -23,11 +24,13 @@ from sweeper.errors import UserError
 
 
 def _pairs(words: Sequence[str]) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for word in words:
         key, sign, value = word.partition("=")
         if not sign or not key:
             raise UserError(word, "is not key=value", "type for example --baseline precision=amp")
+        if key in found:
+            raise UserError(word, f"is also given as {found[key]}", "state it once")
         found[key] = value
     return found
 
@@ -54,8 +57,8 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         "--mix",
         nargs="+",
         default=[],
-        choices=CONTEXT,
-        help="what a run and its baseline need not have in common",
+        choices=MIXABLE,
+        help="what a run and its baseline need not have in common; batch is the global batch",
     )
 
 
@@ -123,7 +126,7 @@ def _check(options: argparse.Namespace) -> int:
     claims = read_claims(options.claims)
     study = Study(read(options.source, published=options.published), _question(options))
     outcomes = test(study, claims)
-    print(terminal(table_of(outcomes), width=terminal_width(), rows=len(outcomes)))
+    print(terminal(table_of(outcomes, study), width=terminal_width(), rows=len(outcomes)))
     failed = sorted({o.claim.id for o in outcomes if o.verdict == "does not hold"})
     if failed:
         print(f"does not hold: {', '.join(failed)}", file=sys.stderr)
@@ -136,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     _add_report(commands)
     _add_check(commands)
-    advice.add(commands, _add_sources)
+    advice.add(commands, _add_sources, _question)
     dashboard.add(commands)
     options = parser.parse_args(arguments)
     try:

@@ -1,22 +1,29 @@
 """Which configuration each one is compared with, and why some are compared with none.
 
 The baseline of a configuration has the baseline's values on the axes that the baseline names, and
-the same value on every other axis, on the same machine, with the same software. Another one never
-takes its place: where it is missing or did not complete, there is no comparison, and the reason is
-kept.
+the same value on every other axis and the same global batch, on the same machine, with the same
+software. Another one never takes its place: where it is missing or did not complete, there is no
+comparison, and the reason is kept.
+
+What is compared are means. Repeats that ran are pairs: the n-th of a configuration and the n-th of
+its baseline, and the means are over the repeats that both completed. Imported rows of one
+configuration have no order to pair them by: all rows of the one are compared with all of the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analysis.axes import Axis, Codes, codes, combine, equal, label, resolve, text
+from analysis.axes import Axis, Codes, codes, combine, equal, resolve, text
+from analysis.question import names_batch
+from analysis.reasons import reasons
+from analysis.repeats import base_runs, imported, without_pairs
 from analysis.study import CONTEXT, Floats, Study
 
 DEFAULT = {"precision": "fp32", "ckpt": "off", "accum": "1", "gpus": "1"}
@@ -34,8 +41,9 @@ class Match:
         base: the same, but -1 also where the baseline did not complete.
         reason: for each configuration, why there is none; "" where there is one.
         base_run: for each run, the row of the baseline's run of the same repeat; -1 where there is
-            none, or one of the two did not complete.
+            none, one of the two did not complete, or the runs are imported and make no pairs.
         everywhere: why nothing can be compared at all, or "".
+        made: column -> its pairs, once they were asked for.
     """
 
     values: Mapping[str, str]
@@ -45,6 +53,7 @@ class Match:
     reason: list[str]
     base_run: Codes
     everywhere: str = ""
+    made: dict[str, Pairs] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def is_base(self) -> npt.NDArray[np.bool_]:
@@ -53,19 +62,15 @@ class Match:
 
 
 def find(study: Study) -> Match:
-    """Match against the baseline that the study's question states, or the default one.
-
-    Raises:
-        UserError: the stated baseline has a key that no run has.
-    """
+    """Match against the baseline that the study's question states, or the default one."""
     stated = dict(study.question.baseline)
-    for key in stated:
-        resolve(study.frame, key)
-    values = {**DEFAULT, **stated}
+    # A stated ckpt.blocks takes the place of ckpt=off.
+    below = {key.split(".", 1)[0] for key in stated if "." in key}
+    values = {**{key: value for key, value in DEFAULT.items() if key not in below}, **stated}
     throughout: dict[str, str] = {}
     for key in DEFAULT:
         column = study.frame[resolve(study.frame, key).column]
-        if key not in stated and study.axis(key) is None:
+        if key in values and key not in stated and study.axis(key) is None:
             found = column.iloc[0] if len(column) else None
             if not equal(found, values[key]):
                 del values[key]
@@ -97,7 +102,8 @@ def match(
     Args:
         values: axis -> value as typed.
         agree: what must be equal beside the context, one code per configuration each; None: every
-            axis that `values` does not name.
+            axis that `values` does not name, and the global batch, unless `values` names a key of
+            the batch that varies.
     """
     if agree is not None or throughout:
         return _match(study, values, throughout, agree)
@@ -115,17 +121,27 @@ def _match(
     named = [resolve(study.frame, key) for key in values]
     is_base = np.ones(count, dtype=np.bool_)
     for axis, wanted in zip(named, values.values(), strict=True):
-        is_base &= _equals(axis_values(study, axis), wanted)
+        is_base &= has_value(study, axis, wanted)
     rest = list(agree) if agree is not None else others(study, named)
     context = {name: context_codes(study, name) for name in CONTEXT}
+    if agree is None and not any(_asks_for_batches(study, axis) for axis in named):
+        context["batch"] = context_codes(study, "global_batch")
     base = _lookup(combine([*rest, *context.values()], count), is_base)
     if study.question.mix:
-        kept = [part for name, part in context.items() if name not in study.question.mix]
-        base = np.where(base >= 0, base, _lookup(combine([*rest, *kept], count), is_base))
+        context = {n: part for n, part in context.items() if n not in study.question.mix}
+        mixed = _lookup(combine([*rest, *context.values()], count), is_base)
+        base = np.where(base >= 0, base, mixed)
     loose = _lookup(combine(rest, count), is_base)
-    reason = _reasons(study, base, loose, values)
+    base_run = base_runs(study, base)
+    unpaired = without_pairs(study, base, base_run)
+    reason = reasons(study, values, base, loose, context, unpaired)
     usable = np.where([not r for r in reason], base, -1)
-    return Match(values, throughout or {}, base, usable, reason, _base_runs(study, usable))
+    return Match(values, throughout or {}, base, usable, reason, base_run)
+
+
+def _asks_for_batches(study: Study, axis: Axis) -> bool:
+    """Whether naming the axis asks to compare one batch with another: a key that varies does."""
+    return names_batch(axis.name) and len(np.unique(axis_codes(study, axis))) > 1
 
 
 def others(study: Study, named: Sequence[Axis]) -> list[Codes]:
@@ -140,7 +156,7 @@ def axis_codes(study: Study, axis: Axis) -> Codes:
 
 
 def context_codes(study: Study, name: str) -> Codes:
-    """`codes` of the source, machine or software, for each configuration."""
+    """`codes` of the source, machine, software or global batch, for each configuration."""
     return study.remembered(("codes", name), lambda: codes(study.configurations[name]))
 
 
@@ -152,7 +168,9 @@ def axis_values(study: Study, axis: Axis) -> pd.Series[Any]:
     return study.frame[axis.column].iloc[rows].reset_index(drop=True)
 
 
-def _equals(column: pd.Series[Any], wanted: str) -> npt.NDArray[np.bool_]:
+def has_value(study: Study, axis: Axis, wanted: str) -> npt.NDArray[np.bool_]:
+    """For each configuration, whether it has the value, given as typed."""
+    column = axis_values(study, axis)
     found = {value for value in column.unique() if equal(value, wanted)}
     return column.isin(found).to_numpy(dtype=np.bool_)
 
@@ -165,40 +183,17 @@ def _lookup(group: Codes, is_base: npt.NDArray[np.bool_]) -> Codes:
     return table[group]
 
 
-def _reasons(study: Study, candidate: Codes, loose: Codes, values: Mapping[str, str]) -> list[str]:
-    """For each configuration, why it cannot be compared; "" where it can."""
-    rows = study.configurations
-    done = rows["completed"].to_numpy() > 0
-    status, why = rows["status"].to_numpy(), rows["reason"].to_numpy()
-    context = {n: rows[n].to_numpy() for n in CONTEXT if n not in study.question.mix}
-    missing = f"no run with {label(dict(values))} that agrees in all else"
-    reasons = [""] * len(rows)
-    for i in np.flatnonzero((candidate < 0) | ~done[candidate]).tolist():
-        base, other = candidate[i], loose[i]
-        if base >= 0:
-            reasons[i] = f"its baseline did not complete ({status[base]}: {why[base]})"
-            continue
-        reasons[i] = missing
-        for name, column in context.items():
-            if other >= 0 and column[i] != column[other]:
-                reasons[i] = f"the baseline has another {name} ({text(column[other])})"
-                break
-    return reasons
-
-
-def _base_runs(study: Study, base: Codes) -> Codes:
-    """The pairs: equal repeats of a configuration and of its baseline, both completed."""
-    units = int(study.unit.max(initial=0)) + 1
-    own = study.configuration * units + study.unit
-    index = pd.Index(np.where(study.completed, own, -1 - np.arange(len(own))))
-    of_base = base[study.configuration]
-    wanted = np.where((of_base >= 0) & study.completed, of_base * units + study.unit, -(2**62))
-    return index.get_indexer(pd.Index(wanted)).astype(np.int64)
-
-
 @dataclass(frozen=True)
 class Pairs:
-    """The figures of runs and of their baselines, one entry for each pair."""
+    """The figures that are compared, one entry for each pair of runs.
+
+    Of imported configurations there is one entry each: the means over all their rows.
+
+    Attributes:
+        run: the row of the run; of imported ones the first row of the configuration.
+        configuration: its configuration.
+        own, base: the figure and that of the baseline.
+    """
 
     run: Codes
     configuration: Codes
@@ -212,27 +207,70 @@ def pairs(study: Study, found: Match, column: str) -> Pairs:
     Rates become times for the same work, so that times and rates give the same comparison. Peaks of
     different kinds of memory make no pair.
     """
+    if column not in found.made:
+        found.made[column] = _pairs(study, found, column)
+    return found.made[column]
+
+
+def _pairs(study: Study, found: Match, column: str) -> Pairs:
     values = study.frame[column].to_numpy(dtype=np.float64)
     own, base = values.copy(), np.where(found.base_run >= 0, values[found.base_run], np.nan)
     if column == "peak_bytes":
-        kind = study.frame["peak_kind"].to_numpy()
+        kind = study.remembered("peak kinds", lambda: codes(study.frame["peak_kind"]))
         own[kind != kind[found.base_run]] = np.nan
-    usable = ~np.isnan(own) & ~np.isnan(base)
-    own, base = own[usable], base[usable]
+    run = np.flatnonzero(~np.isnan(own) & ~np.isnan(base))
+    made = Pairs(run, study.configuration[run], own[run], base[run])
+    rows = np.flatnonzero(imported(study, found.base))
+    if len(rows):
+        made = _joined(made, _pairs_of_means(study, found, column, rows))
     if column == "time.samples_per_s":
-        own, base = 1.0 / base, 1.0 / own
-    return Pairs(np.flatnonzero(usable), study.configuration[usable], own, base)
+        with np.errstate(divide="ignore"):
+            return Pairs(made.run, made.configuration, 1.0 / made.base, 1.0 / made.own)
+    return made
+
+
+def _pairs_of_means(study: Study, found: Match, column: str, rows: Codes) -> Pairs:
+    """One entry for each of these configurations: the means over all rows of each side."""
+    means = [study.mean(column)]
+    if column == "peak_bytes":
+        means = list(study.means_by_kind().values())
+    own, base = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+    for mean in means:
+        both = np.isnan(own) & ~np.isnan(mean[rows]) & ~np.isnan(mean[found.base[rows]])
+        own[both], base[both] = mean[rows][both], mean[found.base[rows]][both]
+    known = ~np.isnan(own)
+    first = np.searchsorted(study.configuration, rows[known])
+    return Pairs(first.astype(np.int64), rows[known], own[known], base[known])
+
+
+def _joined(one: Pairs, other: Pairs) -> Pairs:
+    return Pairs(
+        np.concatenate([one.run, other.run]),
+        np.concatenate([one.configuration, other.configuration]),
+        np.concatenate([one.own, other.own]),
+        np.concatenate([one.base, other.base]),
+    )
+
+
+def means(study: Study, paired: Pairs) -> tuple[Floats, Floats]:
+    """For each configuration, the means over its pairs: its own and its baseline's; NaN without."""
+    count = len(study.configurations)
+    number = np.bincount(paired.configuration, minlength=count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own, base = (
+            np.bincount(paired.configuration, values, minlength=count) / number
+            for values in (paired.own, paired.base)
+        )
+    return np.asarray(own, dtype=np.float64), np.asarray(base, dtype=np.float64)
 
 
 def change(study: Study, found: Match, column: str) -> Floats:
     """For each configuration, its value over its baseline's, minus 1; NaN where not both exist.
 
-    The ratio is that of the means over the repeats that both have.
+    The ratio is that of the means over the repeats that both have, of imported rows over all.
     """
-    paired = pairs(study, found, column)
-    count = len(study.configurations)
+    own, base = means(study, pairs(study, found, column))
     with np.errstate(divide="ignore", invalid="ignore"):
-        above = np.bincount(paired.configuration, paired.own, minlength=count)
-        ratio = above / np.bincount(paired.configuration, paired.base, minlength=count)
+        ratio = own / base
     ratio[~np.isfinite(ratio)] = np.nan
     return np.asarray(ratio - 1.0, dtype=np.float64)

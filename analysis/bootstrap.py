@@ -77,6 +77,9 @@ def ratio_intervals(own: Floats, base: Floats) -> Floats:
     for start in range(0, len(own), block):
         rows = slice(start, start + block)
         ratios = (own[rows] @ counts.T) / (base[rows] @ counts.T)
+        if weights.min() > tail:  # up to 3 pairs: no draw is rare enough to lie outside
+            result[rows, 0], result[rows, 1] = ratios.min(axis=1), ratios.max(axis=1)
+            continue
         result[rows] = quantiles(ratios, weights, (tail, 1 - tail))
     return result
 

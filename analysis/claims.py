@@ -1,6 +1,6 @@
 """Claims as data: what is said, and the range within which it would hold.
 
-`docs/claims.md` describes the file. A claim is of one of three shapes:
+`docs/claims.md` describes the file. A claim is of one of four shapes:
 
     change   `metric` of `variant` against `baseline`, all else equal
     figure   `metric` of every run that `where` selects
@@ -17,12 +17,16 @@ from typing import Any, Literal
 
 import yaml
 
-from analysis.evidence import CHANGES, RUN_FIGURES
+from analysis.evidence import CHANGES, RUN_FIGURES, as_number
 from sweeper.errors import UserError, nearest
 
 DEFAULT_FILE = Path(__file__).parent / "claims.yaml"
 
 Shape = Literal["change", "figure", "fits", "trend"]
+
+# How many of the configurations a range must hold for.
+Scope = Literal["all", "most", "some"]
+_SCOPES: dict[str, Scope] = {"all": "all", "most": "most", "some": "some"}
 
 _KEYS = (
     "id",
@@ -35,6 +39,7 @@ _KEYS = (
     "range",
     "at_least",
     "at_most",
+    "configurations",
     "fits",
     "trend",
     "along",
@@ -43,29 +48,45 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim; `low` and `high` are the ends of its range, None where it is open."""
+    """One claim; `low` and `high` are the ends of its range, None where it is open.
+
+    Attributes:
+        metrics: the figure; of a trend several, of which the first that was measured counts.
+        along: of a trend, the keys of which the first that tells runs apart counts.
+    """
 
     id: str
     says: str
     source: str
     shape: Shape
-    metric: str = ""
+    metrics: tuple[str, ...] = ()
     baseline: Mapping[str, Any] = field(default_factory=dict)
     variant: Mapping[str, Any] = field(default_factory=dict)
     where: Mapping[str, Any] = field(default_factory=dict)
     low: float | None = None
     high: float | None = None
+    scope: Scope = "all"
     gib: float | None = None
     machine: str | None = None
-    along: str = ""
+    along: tuple[str, ...] = ()
+
+    @property
+    def metric(self) -> str:
+        """The figure it is about; "" of what fits."""
+        return self.metrics[0] if self.metrics else ""
 
     @property
     def range_text(self) -> str:
-        """`35 to 45 %`, `at least 2`, `fits 24 GiB`, `grows`."""
+        """`35 to 45 %`, `at least 1 in most configurations`, `fits 24 GiB`, `grows with ...`."""
         if self.shape == "fits":
             return f"fits {self.gib:g} GiB"
         if self.shape == "trend":
-            return f"grows with {self.along}"
+            return f"grows with {' or '.join(self.along)}"
+        scope = "" if self.scope == "all" else f" in {self.scope} configurations"
+        return f"{self._ends_text}{scope}"
+
+    @property
+    def _ends_text(self) -> str:
         unit = " %" if self.metric.endswith("_percent") else ""
         if self.low is None or self.high is None:
             end = self.low if self.high is None else self.high
@@ -84,8 +105,9 @@ def _range(entry: Mapping[str, Any]) -> tuple[float | None, float | None]:
     if "range" in entry:
         low, high = entry["range"]
     for end in (low, high):
-        if end is not None and (isinstance(end, bool) or not isinstance(end, int | float)):
+        if end is not None and as_number(end) is None:
             raise ValueError(f"{end!r} is not a number")
+    low, high = (None if end is None else as_number(end) for end in (low, high))
     if low is None and high is None:
         raise ValueError("it has no range: give range, at_least or at_most")
     if low is not None and high is not None and low > high:
@@ -109,6 +131,13 @@ def _checked(names: Mapping[str, Any], metric: Any) -> str:
     raise ValueError(f"{metric!r} cannot be measured here{hint}")
 
 
+def _several(value: Any) -> list[Any]:
+    found = value if isinstance(value, list) else [value]
+    if not found:
+        raise ValueError("trend and along need a name each")
+    return found
+
+
 def _claim(entry: Mapping[str, Any]) -> Claim:
     """Raises ValueError, TypeError or KeyError for what is wrong with it."""
     for key in entry:
@@ -127,17 +156,21 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
             raise TypeError(f"{key} is not a list of keys and values")
         common[key] = value
     if shape == "fits":
-        return Claim(
-            gib=float(entry["fits"]["gib"]), machine=entry["fits"].get("machine"), **common
-        )
+        machine = entry["fits"].get("machine")
+        machine = None if machine is None else str(machine)
+        return Claim(gib=float(entry["fits"]["gib"]), machine=machine, **common)
     if shape == "trend":
-        metric = _checked(RUN_FIGURES, entry["trend"])
-        return Claim(metric=metric, along=str(entry["along"]), **common)
+        metrics = tuple(_checked(RUN_FIGURES, name) for name in _several(entry["trend"]))
+        along = tuple(str(key) for key in _several(entry["along"]))
+        return Claim(metrics=metrics, along=along, **common)
     low, high = _range(entry)
+    scope = entry.get("configurations", "all")
+    if scope not in _SCOPES:
+        raise ValueError(f"configurations is {scope!r}; use one of {', '.join(_SCOPES)}")
     metric = _checked(CHANGES if shape == "change" else RUN_FIGURES, entry.get("metric"))
     if shape == "change" and not (common["baseline"] and common["variant"]):
         raise ValueError("baseline and variant belong together")
-    return Claim(metric=metric, low=low, high=high, **common)
+    return Claim(metrics=(metric,), low=low, high=high, scope=_SCOPES[scope], **common)
 
 
 def read_claims(path: Path = DEFAULT_FILE) -> list[Claim]:

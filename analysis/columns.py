@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -69,11 +70,30 @@ def distinct_key(values: Sequence[Any]) -> Callable[[Any], Any] | None:
     return None
 
 
-def _finite(values: Sequence[Scalar]) -> Sequence[Scalar]:
-    """Infinite and undefined numbers as text, which can be compared and grouped."""
-    if not any(isinstance(v, float) and not math.isfinite(v) for v in set(values)):
+def _is_odd(value: Scalar) -> bool:
+    """Whether a value cannot be compared, grouped or written as it is.
+
+    Numbers that are infinite, undefined or too large for a float, and text with half a character,
+    which JSON can hold and a file cannot.
+    """
+    if isinstance(value, str):
+        return not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value)
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    return isinstance(value, int) and value.bit_length() >= sys.float_info.max_exp
+
+
+def _clean(values: Sequence[Scalar]) -> Sequence[Scalar]:
+    """Odd values as text that can be."""
+    if not any(map(_is_odd, set(values))):
         return values
-    return [str(v) if isinstance(v, float) and not math.isfinite(v) else v for v in values]
+    return [_plain(v) if _is_odd(v) else v for v in values]
+
+
+def _plain(value: Scalar) -> str:
+    # Python refuses to write integers of more than 4300 digits in decimal.
+    shown = hex(value) if isinstance(value, int) else str(value)
+    return shown.encode("utf-8", "replace").decode()
 
 
 def encode(values: Sequence[Scalar]) -> Coded:
@@ -133,6 +153,8 @@ class ChunkBuilder:
         except RecordError as error:
             message = str(error).removeprefix(f"{where}.").removeprefix(f"{where}: ")
             self.problems.append(Problem(where, message))
+        except RecursionError:
+            self.problems.append(Problem(where, "config: nested too deeply"))
 
     def _take(self, where: str, data: Any) -> None:
         version = data.get("schema_version") if isinstance(data, dict) else None
@@ -152,12 +174,15 @@ class ChunkBuilder:
                 elif not isinstance(found, dict):
                     raise RecordError(f"{'.'.join(section.path)}: expected an object")
             rows.append(get(found))
-        config, choices = data.get("config"), data.get("identity", {}).get("choices")
+        # The walk above has made sure that the identity is an object, or absent.
+        config, choices = data.get("config"), (data.get("identity") or {}).get("choices")
         for name, tree in (("config", config), ("identity.choices", choices)):
             if tree is not None and not isinstance(tree, dict):
                 raise RecordError(f"{name}: expected an object")
         flat = flatten(config or {}, "config.")
         flat.update(flatten(choices or {}, "choices."))
+        if any(map(_is_odd, flat)):
+            flat = {_plain(key) if _is_odd(key) else key: value for key, value in flat.items()}
         for kept, row in zip(self._rows, rows, strict=True):
             kept.append(row)
         self._open.append(flat)
@@ -195,8 +220,8 @@ class ChunkBuilder:
         if leaf.kind in ("number", "integer"):
             return self._numbers(leaf, column, good)
         if leaf.kind == "list":
-            return encode([scalar(v) for v in column])
-        return encode(column)
+            return encode(_clean([_list_text(v) for v in column]))
+        return encode(_clean(column))
 
     def _numbers(
         self, leaf: Leaf, column: Sequence[Any], good: list[int]
@@ -230,7 +255,14 @@ class ChunkBuilder:
                 full = columns.setdefault(key, [None] * len(good))
                 for row, value in zip(rows, column, strict=True):
                     full[row] = value
-        return {key: encode(_finite(column)) for key, column in columns.items()}
+        return {key: encode(_clean(column)) for key, column in columns.items()}
+
+
+def _list_text(value: Any) -> Scalar:
+    try:
+        return scalar(value)
+    except RecursionError:
+        return "nested too deeply"
 
 
 def _to_float(value: Any) -> float:

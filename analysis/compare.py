@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.baseline import Match, change, pairs
+from analysis.baseline import Match, change, means, pairs
 from analysis.bootstrap import grouped_intervals
+from analysis.repeats import imported
 from analysis.study import Floats, Study
 
 DIRECTIONS = (
@@ -46,25 +47,49 @@ def percent(study: Study, found: Match, name: str) -> Floats:
     return np.asarray(100 * sign * change(study, found, figure.column), dtype=np.float64)
 
 
+def change_interval(study: Study, found: Match, column: str) -> Floats:
+    """Interval of `baseline.change` over repeats, configurations x 2; NaN for fewer than 2 pairs.
+
+    A baseline has none of its own: its change is 0 by definition.
+    """
+    paired = pairs(study, found, column)
+    count = len(study.configurations)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ends = grouped_intervals(paired.configuration, paired.own, paired.base, count) - 1
+    ends[found.is_base | ~np.isfinite(ends).all(axis=1)] = np.nan
+    return ends
+
+
 def interval(study: Study, found: Match, name: str) -> Floats:
     """Its interval over repeats, configurations x 2 in percent; NaN for fewer than 2 pairs."""
     figure = FIGURES[name]
-    paired = pairs(study, found, figure.column)
-    count = len(study.configurations)
-    ends = 100 * (grouped_intervals(paired.configuration, paired.own, paired.base, count) - 1)
+    ends = 100 * change_interval(study, found, figure.column)
     return -ends[:, ::-1] if figure.saved else ends
+
+
+def figures(study: Study, found: Match, column: str) -> tuple[Floats, Floats]:
+    """For each configuration, a figure as it is compared: its own, and its baseline's.
+
+    They are means over the pairs, so that the change beside them follows from them; where there is
+    no pair, the means over all repeats.
+    """
+    own, base = means(study, pairs(study, found, column))
+    every = study.mean(column)
+    of_base = np.where(found.base >= 0, every[found.base], np.nan)
+    return np.where(np.isnan(own), every, own), np.where(np.isnan(base), of_base, base)
 
 
 def effects(study: Study, found: Match) -> pd.DataFrame:
     """Every figure of every configuration against its baseline.
 
     Returns:
-        One row per configuration: `pairs`, and for each figure `<name>_percent`,
-        `<name>_low_percent` and `<name>_high_percent`.
+        One row per configuration: `pairs` (NaN where means of imported rows are compared), and for
+        each figure `<name>_percent`, `<name>_low_percent` and `<name>_high_percent`.
     """
     count = len(study.configurations)
-    both = found.base_run >= 0
-    data = {"pairs": np.bincount(study.configuration[both], minlength=count).astype(np.float64)}
+    number = np.bincount(study.configuration[found.base_run >= 0], minlength=count)
+    unpaired = imported(study, found.base) | study.configurations["source"].eq("imported")
+    data = {"pairs": np.where(unpaired, np.nan, number)}
     for name in FIGURES:
         data[f"{name}_percent"] = percent(study, found, name)
         ends = interval(study, found, name)

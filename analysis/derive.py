@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.columns import Problem
 from analysis.frame import column, first_of, translate
+from analysis.schema import kinds
 
 # Versions that must agree. The commit is not among them: somebody may commit while a sweep runs,
 # and most commits do not touch what is measured; where it differs the tables say so.
@@ -25,12 +27,48 @@ IMPORTED_PEAKS = (
     ("memory.warm.peak_device_bytes", "device"),
 )
 
+# What no run has none of: a figure of 0 there was not measured.
+_POSITIVE = (
+    "time.step_time_s",
+    "time.step_time_q1_s",
+    "time.step_time_q3_s",
+    "time.samples_per_s",
+    *(f"numerics.{name}" for name in ("global_batch", "micro_batch", "accumulation", "parameters")),
+    *(f"hardware.{name}" for name in ("world_size", "nodes", "cpu_count", "device_memory_bytes")),
+    *(name for name in kinds() if ".peak_" in name and name.endswith("_bytes")),
+)
+# Parts of a whole may be 0; what is left over after them may also be less.
+_NOT_NEGATIVE = tuple(
+    name
+    for name in kinds()
+    if ".parts." in name and name not in ("memory.parts.remainder_bytes", "time.parts.rest_s")
+)
+
+
+def without_impossible(frame: pd.DataFrame, problems: list[Problem]) -> pd.DataFrame:
+    """Figures that cannot be, such as a step that took no time, as not measured; each is reported.
+
+    A ratio with such a figure would be infinite or mean nothing.
+    """
+    replaced: dict[str, Any] = {}
+    for names, least in ((_POSITIVE, "above 0"), (_NOT_NEGATIVE, "0 or more")):
+        for name in names:
+            values = frame[name].to_numpy(dtype=np.float64)
+            wrong = values <= 0 if least == "above 0" else values < 0
+            if not wrong.any():
+                continue
+            for row in np.flatnonzero(wrong).tolist():
+                message = f"{name} is {values[row]:g}, not {least}; taken as not measured"
+                problems.append(Problem(str(frame["where"].iloc[row]), message))
+            replaced[name] = np.where(wrong, np.nan, values)
+    return frame.assign(**replaced) if replaced else frame
+
 
 def _whole(value: Any) -> Any:
     """1.0 and "1" as 1; anything else as it is."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return value
     return int(number) if number.is_integer() else value
 
@@ -77,24 +115,27 @@ def _number(series: pd.Series[Any]) -> pd.Series[float]:
     return pd.to_numeric(series, errors="coerce").astype("float64")
 
 
+def _positive(series: pd.Series[float]) -> pd.Series[float]:
+    """Without what no batch and no rate can be: 0, negative, infinite."""
+    return series.where((series > 0) & (series < np.inf))
+
+
 def _batches(frame: pd.DataFrame, axes: dict[str, pd.Series[Any]]) -> dict[str, pd.Series[float]]:
     """From what ran; for a run that never ran, from its config (micro x accumulation x gpus)."""
     gpus, accum = _number(axes["gpus"]), _number(axes["accum"])
     per_gpu = _number(column(frame, "config.batch.per_gpu"))
     planned = (per_gpu * gpus).fillna(_number(column(frame, "config.batch.size")))
-    whole = frame["numerics.global_batch"].fillna(planned)
-    return {
-        "global_batch": whole,
-        "micro_batch": frame["numerics.micro_batch"].fillna(whole / (gpus * accum)),
-    }
+    whole = frame["numerics.global_batch"].fillna(_positive(planned))
+    share = _positive(whole / (gpus * accum))
+    return {"global_batch": whole, "micro_batch": frame["numerics.micro_batch"].fillna(share)}
 
 
 def _speeds(frame: pd.DataFrame, batch: pd.Series[float]) -> dict[str, pd.Series[float]]:
     """Step time and throughput are one figure; where a source gives one, the other follows."""
     time, rate = frame["time.step_time_s"], frame["time.samples_per_s"]
     return {
-        "time.step_time_s": time.fillna(batch / rate),
-        "time.samples_per_s": rate.fillna(batch / time),
+        "time.step_time_s": time.fillna(_positive(batch / rate)),
+        "time.samples_per_s": rate.fillna(_positive(batch / time)),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import pandas as pd
 
 from analysis.axes import equal, resolve, text
 from analysis.baseline import axis_values
+from analysis.frame import translate
 from analysis.study import Floats, Study
 from sweeper.errors import UserError
 
@@ -59,12 +61,22 @@ def _formula(study: Study) -> Floats:
     )
 
 
+def _largest_other(study: Study) -> Floats:
+    """For each configuration, the largest part of its memory that is no activations, bytes."""
+    parts = ("parameters", "gradients", "optimizer", "ema", "buckets", "data")
+    sizes = [study.mean(f"memory.parts.{part}_bytes") for part in parts]
+    return np.asarray(np.fmax.reduce(sizes), dtype=np.float64)
+
+
 RUN_FIGURES: dict[str, Callable[[Study], Floats]] = {
     "peak_bytes": lambda s: s.mean("peak_bytes"),
     "used_bytes": used_bytes,
     "activations_bytes": lambda s: s.mean("memory.parts.activations_bytes"),
     "activations_over_parameters": lambda s: _ratio(
         s.mean("memory.parts.activations_bytes"), s.mean("memory.parts.parameters_bytes")
+    ),
+    "activations_over_largest_other": lambda s: _ratio(
+        s.mean("memory.parts.activations_bytes"), _largest_other(s)
     ),
     "peak_over_formula": lambda s: s.mean("memory.peak_over_formula"),
     "used_over_formula": lambda s: _ratio(used_bytes(s), _formula(s)),
@@ -75,8 +87,16 @@ RUN_FIGURES: dict[str, Callable[[Study], Floats]] = {
     "gpu_percent": lambda s: s.mean("utilization.gpu_percent"),
 }
 
-# Keys of `where` that are columns of the frame and no config keys.
-_PLAIN = ("machine", "source", "global_batch", "micro_batch", "software")
+# Keys of `where` that are no config keys -> columns of the frame.
+_PLAIN = {
+    **{key: key for key in ("machine", "source", "global_batch", "micro_batch", "software")},
+    "parameters": "numerics.parameters",
+}
+
+# Of `where`: a list of conditions of which one suffices.
+ANY_OF = "any_of"
+
+_SIDES = re.compile(r"\d+(?:x\d+)+")
 
 
 def values_of(study: Study, key: str) -> pd.Series[Any]:
@@ -87,8 +107,36 @@ def values_of(study: Study, key: str) -> pd.Series[Any]:
     """
     if key in _PLAIN:
         rows = study.configurations["run"].to_numpy()
-        return study.frame[key].iloc[rows].reset_index(drop=True)
+        return study.frame[_PLAIN[key]].iloc[rows].reset_index(drop=True)
     return axis_values(study, resolve(study.frame, key))
+
+
+def numbers_of(study: Study, key: str) -> Floats:
+    """A key's value for each configuration as a number; NaN where it is none.
+
+    A size in words counts by its side: `256x256 image` is 256, `video 16x512x512` is 512.
+
+    Raises:
+        UserError: no run has such a key.
+    """
+
+    def side(value: Any) -> float:
+        sides = _SIDES.search(value) if isinstance(value, str) else None
+        found = sides[0].rsplit("x", 1)[-1] if sides else value
+        try:
+            return float(found)
+        except (TypeError, ValueError):
+            return float("nan")
+
+    return translate(values_of(study, key), side).to_numpy(dtype=np.float64)
+
+
+def as_number(end: Any) -> float | None:
+    """An end of a range; None where it is no number. YAML reads 1.4e8 as text."""
+    try:
+        return None if isinstance(end, bool) else float(end)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _fits(value: Any, wanted: Any) -> bool:
@@ -103,11 +151,14 @@ def _fits(value: Any, wanted: Any) -> bool:
             if str(end).lower() not in text(value).lower():
                 return False
         elif sign in ("at_least", "at_most"):
+            limit = as_number(end)
+            if limit is None:
+                raise UserError(str(end), "is not a number", f"give {sign} one")
             try:
-                number = float(value)
+                found = float(value)
             except (TypeError, ValueError):
                 return False
-            if number != number or (number < end if sign == "at_least" else number > end):
+            if not (found >= limit if sign == "at_least" else found <= limit):
                 return False
         else:
             raise UserError(str(sign), "is no condition", "use at_least, at_most or contains")
@@ -118,14 +169,36 @@ def select(study: Study, conditions: Mapping[str, Any]) -> Mask:
     """The configurations that meet every condition.
 
     Args:
-        conditions: key -> a value, a list of values, or `at_least`, `at_most`, `contains`.
+        conditions: key -> a value, a list of values, or `at_least`, `at_most`, `contains`; ANY_OF
+            -> a list of such conditions.
 
     Raises:
-        UserError: no run has one of the keys.
+        UserError: no run has one of the keys; of ANY_OF, a key of each.
     """
     chosen = np.ones(len(study.configurations), dtype=np.bool_)
     for key, wanted in conditions.items():
+        if key == ANY_OF:
+            chosen &= _any_of(study, wanted)
+            continue
         found, distinct = pd.factorize(values_of(study, key).to_numpy(dtype=object))
         meeting = [_fits(value, wanted) for value in distinct] + [_fits(None, wanted)]
         chosen &= np.array(meeting, dtype=np.bool_)[found]  # -1, absent, is the last
+    return chosen
+
+
+def _any_of(study: Study, conditions: Any) -> Mask:
+    """The configurations that meet one of several conditions; one with an unknown key is passed."""
+    if not isinstance(conditions, list) or not all(isinstance(c, Mapping) for c in conditions):
+        raise UserError(ANY_OF, "is no list of conditions", "give it a list of keys and values")
+    chosen, unknown = np.zeros(len(study.configurations), dtype=np.bool_), []
+    for one in conditions:
+        try:
+            for key in one:
+                values_of(study, key)
+        except UserError as error:
+            unknown.append(error)
+        else:
+            chosen |= select(study, one)
+    if unknown and len(unknown) == len(conditions):
+        raise unknown[0]
     return chosen

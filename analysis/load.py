@@ -20,7 +20,7 @@ import pandas as pd
 
 from analysis import bulk
 from analysis.columns import Chunk, ChunkBuilder, Problem
-from analysis.derive import derive
+from analysis.derive import derive, without_impossible
 from analysis.frame import join
 from sweeper.errors import UserError
 from sweeper.record import (
@@ -178,10 +178,10 @@ def join_chunks(
     problems: Iterable[Problem] = (),
     unfinished: Iterable[Unfinished] = (),
 ) -> Loaded:
-    """Join chunks, count each run once, and add the derived columns."""
+    """Join chunks, count each run once, drop what cannot be, and add the derived columns."""
     found = [*problems, *(p for chunk in chunks for p in chunk.problems)]
-    frame = derive(_drop_duplicates(join(chunks), found))
-    return Loaded(frame, tuple(found), tuple(unfinished))
+    frame = without_impossible(_drop_duplicates(join(chunks), found), found)
+    return Loaded(derive(frame), tuple(found), tuple(unfinished))
 
 
 def from_records(records: Iterable[tuple[str, Any]], problems: Iterable[Problem] = ()) -> Loaded:

@@ -1,7 +1,8 @@
 """Measurements of others, imported from CSV: the same frame, with `source` = imported.
 
 `docs/import-format.md` describes the columns. Rows of one origin that say the same about everything
-that they describe are repeats of one configuration; rows of different origins are never compared.
+that they describe are repeats of one configuration; their order says nothing, so that means are
+compared, not pairs. Rows of different origins are never compared.
 """
 
 from __future__ import annotations

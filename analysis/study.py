@@ -9,8 +9,8 @@ Repeats
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -22,28 +22,13 @@ from analysis.axes import Axis, Codes, codes, combine, find_axes, rank, text
 from analysis.derive import SOFTWARE
 from analysis.frame import as_frame
 from analysis.load import Loaded
+from analysis.question import CONTEXT, Question, normalized
+
+__all__ = ("CONTEXT", "Floats", "Question", "Study")
 
 Floats = npt.NDArray[np.float64]
 
 T = TypeVar("T")
-
-# What must agree before two runs are compared, beside every axis that is not the one compared.
-CONTEXT = ("source", "machine", "software")
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is to be compared.
-
-    Attributes:
-        baseline: key -> value as typed; completes or replaces the default baseline.
-        by: keys to show as axes although they do not vary, or would be folded (`seed`).
-        mix: which of `source`, `machine`, `software` may differ between a run and its baseline.
-    """
-
-    baseline: Mapping[str, str] = field(default_factory=dict)
-    by: tuple[str, ...] = ()
-    mix: frozenset[str] = frozenset()
 
 
 def _ranks(values: npt.NDArray[np.object_]) -> Codes:
@@ -71,6 +56,7 @@ class Study:
     """Runs and the configurations they are repeats of.
 
     Attributes:
+        question: what is asked, with the baseline's keys by the names of the axes.
         frame: one row per run, in the order of the configurations.
         axes: what varies.
         configuration: for each run, the row of its configuration.
@@ -81,9 +67,15 @@ class Study:
     """
 
     def __init__(self, loaded: Loaded, question: Question | None = None) -> None:
+        """Group the runs.
+
+        Raises:
+            UserError: the question names a key or a value that no run has.
+        """
         self.loaded = loaded
-        self.question = question or Question()
         frame = loaded.frame
+        typed = question or Question()
+        self.question = replace(typed, baseline=normalized(typed.baseline, frame))
         found = find_axes(frame, self.question.by)
         asked = (*self.question.by, *self.question.baseline)
         self.axes = [a for a in found if a.name != "seed" or "seed" in asked] or found
@@ -109,8 +101,13 @@ class Study:
         return found
 
     def _units(self) -> Codes:
-        """Seed and repeat; the n-th sweep that has both makes an n-th unit of them."""
-        base = combine((codes(self.frame["seed"]), codes(self.frame["repeat"])), len(self.frame))
+        """Seed and repeat; the n-th sweep that has both makes an n-th unit of them.
+
+        Imported rows are numbered in their order alone: they make no pairs.
+        """
+        repeat = codes(self.frame["repeat"])
+        repeat[self.frame["source"].eq("imported").to_numpy(dtype=np.bool_)] = 0
+        base = combine((codes(self.frame["seed"]), repeat), len(self.frame))
         again = pd.Series(base).groupby([self.configuration, base]).cumcount().to_numpy()
         return combine((base, again.astype(np.int64)), len(self.frame))
 
@@ -155,6 +152,13 @@ class Study:
             with np.errstate(divide="ignore", invalid="ignore"):
                 return np.asarray(1.0 / self._mean(1.0 / values), dtype=np.float64)
         return self._mean(values)
+
+    def means_by_kind(self) -> dict[str, Floats]:
+        """Kind of memory -> for each configuration, the mean of its peaks of that kind."""
+        peaks = self.frame["peak_bytes"].to_numpy(dtype=np.float64)
+        kinds = self.frame["peak_kind"]
+        found = sorted(kinds.dropna().unique())
+        return {kind: self._mean(np.where(kinds.eq(kind), peaks, np.nan)) for kind in found}
 
     def _mean(self, values: Floats) -> Floats:
         usable = self._speaks & ~np.isnan(values)

@@ -6,7 +6,7 @@ import numpy as np
 
 from analysis.study import Floats, Study
 
-BATCH_AXES = ("accum", "batch.size", "batch.per_gpu", "import.micro_batch")
+BATCH_AXES = ("accum", "batch.size", "batch.per_gpu")
 
 
 def micro_batches(study: Study) -> Floats:

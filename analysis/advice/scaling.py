@@ -16,7 +16,7 @@ from analysis.advice.advice import (
     percent,
     run_id,
 )
-from analysis.scaling import GOOD, Curves, causes, curves
+from analysis.scaling import GOOD, Curves, causes, crowded, curves
 from analysis.study import Study
 
 RULE = "poor scaling"
@@ -77,18 +77,6 @@ def _of_cause(study: Study, cause: str, points: list[_Point]) -> Advice:
         evidence(points, lambda point: _line(study, point)),
         tuple(dict.fromkeys(run_id(study, point.row) for point in points)),
     )
-
-
-def crowded(study: Study) -> npt.NDArray[np.int64]:
-    """Completed configurations of more processes than the machine has cores, the worst first."""
-    rows = study.configurations
-    runs = rows["run"].to_numpy()
-    cores = study.mean("hardware.cpu_count")
-    ranks = study.mean("hardware.world_size") / np.nan_to_num(study.mean("hardware.nodes"), nan=1)
-    on_cpu = study.frame["hardware.device"].iloc[runs].eq("cpu").to_numpy()
-    done = rows["completed"].to_numpy() > 0
-    found = np.flatnonzero(on_cpu & done & (ranks > cores))
-    return found[np.argsort(-(ranks[found] / cores[found]), kind="stable")]
 
 
 def _taking_turns(study: Study, rows: npt.NDArray[np.int64]) -> list[Advice]:

@@ -2,85 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from analysis import compare
-from analysis.advice.advice import duration, percent, rate, run_id, size
-from analysis.axes import equal, text
-from analysis.baseline import DEFAULT, Match, axis_values, find, match
+from analysis.advice.advice import configurations, percent, run_id
+from analysis.axes import Codes, equal, text
+from analysis.baseline import DEFAULT, Match, axis_values, find, match, pairs
+from analysis.claims import read_claims
+from analysis.html.extremes import extremes
+from analysis.html.finding import Finding
 from analysis.scaling import curves
 from analysis.study import Floats, Study
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A sentence, what it rests on, and the part of the page that shows more."""
-
-    text: str
-    evidence: str
-    anchor: str = ""
-
-
-def _done(study: Study) -> npt.NDArray[np.bool_]:
-    return np.asarray(study.configurations["completed"].to_numpy() > 0, dtype=np.bool_)
-
-
-def _relative(study: Study, found: Match, row: int) -> str:
-    """`, 56.8 % less memory and 24.6 % slower than its baseline`."""
-    saved = compare.percent(study, found, "memory_saved")[row]
-    speed = compare.percent(study, found, "speed")[row]
-    if found.is_base[row]:
-        return ", the baseline itself"
-    parts = []
-    if saved == saved:
-        parts.append(f"{abs(saved):.0f} % {'less' if saved >= 0 else 'more'} memory")
-    if speed == speed:
-        parts.append(f"{abs(speed):.0f} % {'faster' if speed >= 0 else 'slower'}")
-    return f", {' and '.join(parts)} than its baseline" if parts else ""
-
-
-def _one_machine(study: Study) -> bool:
-    done = study.configurations[_done(study)]
-    return all(done[name].nunique(dropna=False) <= 1 for name in ("machine", "source", "software"))
-
-
-def extremes(study: Study) -> list[Finding]:
-    """The least memory and the most throughput; nothing where machines differ."""
-    if not _one_machine(study) or not _done(study).any():
-        return []
-    found = find(study)
-    labels, done = study.labels(), _done(study)
-    peak, speed = study.mean("peak_bytes"), study.mean("time.samples_per_s")
-    step = study.mean("time.step_time_s")
-    kinds = study.configurations["peak_kind"][done & ~np.isnan(peak)].nunique()
-    findings = []
-    if kinds == 1:
-        row = int(np.nanargmin(np.where(done, peak, np.nan)))
-        told = f" at {rate(speed[row])}" if speed[row] == speed[row] else ""
-        findings.append(
-            Finding(
-                f"Least memory: {labels[row]}, {size(peak[row])}{told}"
-                f"{_relative(study, found, row)}.",
-                f"run {run_id(study, row)}",
-                "table-runs",
-            )
-        )
-    if (done & ~np.isnan(speed)).any():
-        row = int(np.nanargmax(np.where(done, speed, np.nan)))
-        told = f" with {size(peak[row])}" if peak[row] == peak[row] else ""
-        findings.append(
-            Finding(
-                f"Fastest: {labels[row]}, {rate(speed[row])} ({duration(step[row])} a step){told}"
-                f"{_relative(study, found, row)}.",
-                f"run {run_id(study, row)}",
-                "table-runs",
-            )
-        )
-    return findings
+from analysis.testing import test
 
 
 def _range(values: Floats, positive: str, negative: str) -> str:
@@ -92,6 +28,37 @@ def _range(values: Floats, positive: str, negative: str) -> str:
             return "about the same"
         return f"{' to '.join(dict.fromkeys(ends))} % {positive if high > 0 else negative}"
     return f"from {-low:.0f} % {negative} to {high:.0f} % {positive}"
+
+
+def _same(values: Floats) -> str:
+    """`equal`, or `within 0.2 %`."""
+    most = float(np.abs(values).max())
+    return "equal" if most < 1e-6 else f"within {most:.2g} %"
+
+
+# Figure of a finding -> the figure of `compare`, and the words for its values in percent.
+_COMPARED = {"memory": "memory_saved", "speed": "speed", "validation loss": "validation_loss"}
+_WORDS: dict[str, Callable[[Floats], str]] = {
+    "memory": lambda values: _range(values, "less", "more"),
+    "speed": lambda values: _range(values, "faster", "slower"),
+    "validation loss": _same,
+}
+
+
+def _evidence(study: Study, found: Match, rows: Codes, figures: list[str]) -> str:
+    """`4 pairs of runs in 4 configurations`; figure by figure where that is not the same."""
+    imported = study.configurations["source"].iloc[rows].eq("imported").any()
+    counts: dict[str, str] = {}
+    for figure in figures:
+        paired = pairs(study, found, compare.FIGURES[_COMPARED[figure]].column)
+        of = paired.configuration[np.isin(paired.configuration, rows)]
+        number, where = len(of), len(np.unique(of))
+        word = "comparison of means" if imported else "pair of runs"
+        several = word if number == 1 else word.replace(" of", "s of", 1)
+        counts[figure] = f"{number:,} {several} in {configurations(where)}"
+    if len(set(counts.values())) == 1:
+        return next(iter(counts.values()))
+    return "; ".join(f"{figure}: {count}" for figure, count in counts.items())
 
 
 _SECTIONS = {"precision": "table-precision", "ckpt": "table-checkpointing"}
@@ -106,31 +73,26 @@ def effects(study: Study) -> list[Finding]:
             continue
         old = str(study.question.baseline.get(name, DEFAULT[name]))
         found = match(study, {name: old})
-        saved, speed = (compare.percent(study, found, n) for n in ("memory_saved", "speed"))
-        loss = compare.percent(study, found, "validation_loss")
+        figures = {
+            figure: (compare.percent(study, found, _COMPARED[figure]), words)
+            for figure, words in _WORDS.items()
+        }
         values = axis_values(study, axis)
         for new in values.unique():
             rows = np.flatnonzero(values.eq(new).to_numpy() & (found.base >= 0) & ~found.is_base)
             if equal(new, old) or not len(rows):
                 continue
-            parts = []
-            if not np.isnan(saved[rows]).all():
-                kept = saved[rows][~np.isnan(saved[rows])]
-                parts.append(f"memory {_range(kept, 'less', 'more')}")
-            if not np.isnan(speed[rows]).all():
-                kept = speed[rows][~np.isnan(speed[rows])]
-                parts.append(f"speed {_range(kept, 'faster', 'slower')}")
-            if not np.isnan(loss[rows]).all():
-                most = float(np.nanmax(np.abs(loss[rows])))
-                same = "equal" if most < 1e-6 else f"within {most:.2g} %"
-                parts.append(f"validation loss {same}")
-            if parts:
-                pairs = int(np.isin(study.configuration[found.base_run >= 0], rows).sum())
+            told = []
+            for figure, (values_of, words) in figures.items():
+                kept = values_of[rows][~np.isnan(values_of[rows])]
+                if len(kept):
+                    told.append((figure, f"{figure} {words(kept)}"))
+            if told:
                 findings.append(
                     Finding(
                         f"{name}={text(new)} against {name}={old}, all else equal: "
-                        f"{'; '.join(parts)}.",
-                        f"{pairs} pairs of runs in {len(rows)} configurations",
+                        f"{'; '.join(words for _, words in told)}.",
+                        _evidence(study, found, rows, [figure for figure, _ in told]),
                         _SECTIONS.get(name, "table-runs"),
                     )
                 )
@@ -194,6 +156,21 @@ def failures(study: Study) -> list[Finding]:
     return findings
 
 
+def claims(study: Study) -> list[Finding]:
+    """How many of the common claims hold in these runs."""
+    verdicts = [outcome.verdict for outcome in test(study, read_claims())]
+    held, failed, untested = (
+        verdicts.count(word) for word in ("holds", "does not hold", "not tested")
+    )
+    return [
+        Finding(
+            f"Claims: {held} hold, {failed} do not hold, {untested} not tested.",
+            "one for each claim and machine",
+            "table-claims",
+        )
+    ]
+
+
 def certainty(study: Study) -> list[Finding]:
     """How far the figures can be trusted."""
     most = int(study.configurations["completed"].max()) if len(study.configurations) else 0
@@ -218,6 +195,7 @@ def summarize(study: Study) -> list[Finding]:
         *extremes(study),
         *effects(study),
         *scaling(study),
+        *claims(study),
         *certainty(study),
     ]
 

@@ -10,14 +10,15 @@ import numpy as np
 import pandas as pd
 
 from analysis import compare, facts
-from analysis.axes import equal
-from analysis.baseline import DEFAULT, Match, axis_values, match
+from analysis.baseline import DEFAULT, Match, has_value, match
 from analysis.frame import as_frame
 from analysis.study import Floats, Study
 from analysis.table import Column, Table
 from analysis.tables.common import (
     axis_columns,
     configuration_data,
+    fewer_pairs,
+    interval_column,
     mark_missing,
     unpaired,
     with_content,
@@ -40,7 +41,7 @@ def interactions(study: Study, name: str, old: dict[str, str]) -> pd.DataFrame:
         old: the baseline's value of both axes.
 
     Returns:
-        One row per configuration, in percent.
+        One row per configuration, in percent: `_PARTS`, and the interval of `both`.
     """
     by_precision = match(study, {"precision": old["precision"]})
     by_ckpt = match(study, {"ckpt": old["ckpt"]})
@@ -51,6 +52,7 @@ def interactions(study: Study, name: str, old: dict[str, str]) -> pd.DataFrame:
     single_ckpt = _at(of_ckpt, by_precision.candidate)
     sign = -1.0 if compare.FIGURES[name].saved else 1.0
     ratio = (1 + sign * single_precision / 100) * (1 + sign * single_ckpt / 100)
+    ends = compare.interval(study, both, name)
     return pd.DataFrame(
         {
             "precision": single_precision,
@@ -58,6 +60,8 @@ def interactions(study: Study, name: str, old: dict[str, str]) -> pd.DataFrame:
             "ckpt": single_ckpt,
             "ckpt_with_precision": of_ckpt,
             "both": compare.percent(study, both, name),
+            "both_low": ends[:, 0],
+            "both_high": ends[:, 1],
             "product": 100 * sign * (ratio - 1),
         }
     ).add_prefix(f"{name}_")
@@ -87,9 +91,25 @@ def _columns(study: Study, rows: list[int]) -> tuple[tuple[Column, ...], list[st
                     drop=(2 if name == "speed" else 1) if optional else 0,
                 )
             )
+            if part == "both":
+                columns.append(interval_column(f"{name}_both", f"{short}both", 3))
     columns.append(Column("faster", "faster\nthan\nbase"))
     columns.append(Column("notes", "note", shown="marks", missing=""))
     return tuple(columns), constant
+
+
+def _faster(frame: pd.DataFrame) -> list[str | None]:
+    """Whether both together are faster than neither; where there are repeats, by the interval."""
+    speed, low, high = (frame[f"speed_both{end}_percent"] for end in ("", "_low", "_high"))
+    words: list[str | None] = []
+    for value, least, most in zip(speed, low, high, strict=True):
+        if value != value:
+            words.append(None)
+        elif least <= 0 <= most:
+            words.append("not clear")
+        else:
+            words.append("yes" if value > 0 else "no")
+    return words
 
 
 def _rows(study: Study, old: dict[str, str]) -> list[int]:
@@ -97,8 +117,7 @@ def _rows(study: Study, old: dict[str, str]) -> list[int]:
     for name in AXES:
         axis = study.axis(name)
         assert axis is not None
-        values = axis_values(study, axis)
-        changed &= np.array([not equal(v, old[name]) for v in values], dtype=np.bool_)
+        changed &= ~has_value(study, axis, old[name])
     return np.flatnonzero(changed).tolist()
 
 
@@ -115,14 +134,17 @@ def build(study: Study) -> Table | None:
     parts = [interactions(study, name, old).add_suffix("_percent") for name in names]
     frame = pd.concat([frame, *parts], axis=1)
     mark_missing(frame, [f"{name}_{part}" for name in names for part in _PARTS])
-    speed = frame["speed_both_percent"]
-    frame["faster"] = [None if v != v else "yes" if v > 0 else "no" for v in speed.tolist()]
+    frame["faster"] = _faster(frame)
     found: Match = match(study, old)
     notes = facts.Notes(len(study.configurations))
     facts.endings(study, notes, rows)
     rows = unpaired(study, found, rows, notes)
+    fewer_pairs(study, found, notes, set(rows))
     frame["notes"], frame["marks"] = notes.texts(), notes.marks()
     columns, constant = _columns(study, rows)
+    told = ["Faster: not clear where the 95 % interval of the speed contains 0."]
+    if frame["speed_both_low_percent"].iloc[rows].isna().all():
+        told = []
     frame = frame.iloc[rows].reset_index(drop=True)
     return Table(
         name="combined",
@@ -132,6 +154,7 @@ def build(study: Study) -> Table | None:
         facts=(
             f"Against precision={old['precision']} ckpt={old['ckpt']}, all else equal. Product: "
             "what both would give if neither changed the effect of the other.",
+            *told,
             compare.DIRECTIONS,
             facts.machine(study),
             facts.memory(study),

@@ -66,11 +66,15 @@ def configuration_data(study: Study) -> dict[str, Any]:
     return data
 
 
-def interval_column(name: str, drop: int) -> Column:
-    """The interval of a figure of `compare.effects`."""
+def interval_column(name: str, header: str, drop: int) -> Column:
+    """The 95 % interval of a change.
+
+    Args:
+        name: the frame has `<name>_low_percent` and `<name>_high_percent`.
+    """
     return Column(
         f"{name}_low_percent",
-        "95 %\ninterval",
+        f"{header}\n95 %\ninterval",
         "change",
         upper=f"{name}_high_percent",
         scale=name,
@@ -126,9 +130,23 @@ def unpaired(study: Study, found: Match, rows: Collection[int], notes: facts.Not
     return kept
 
 
+def fewer_pairs(study: Study, found: Match, notes: facts.Notes, rows: Collection[int]) -> None:
+    """Remarks on the rows of which a change is over fewer repeats than completed."""
+    count = len(study.configurations)
+    number = np.bincount(study.configuration[found.base_run >= 0], minlength=count)
+    done, runs = (study.configurations[name].to_numpy() for name in ("completed", "runs"))
+    most = np.maximum(done, done[found.base])
+    for row in np.flatnonzero((found.base >= 0) & (number > 0) & (number < most)).tolist():
+        if row in rows:
+            of = max(int(runs[row]), int(runs[found.base[row]]))
+            notes.add(row, f"changes are over {number[row]} of {of} repeats")
+
+
 def pairs_fact(frame: pd.DataFrame) -> str:
     """How many repeats an interval is over."""
     most = int(np.nan_to_num(frame["pairs"].max())) if len(frame) else 0
-    if most < 2:
-        return "One pair of runs each (n=1): no intervals; repeat=3 or more gives them."
-    return f"95 % intervals: paired bootstrap over repeats (n up to {most}), not over steps."
+    if most >= 2:
+        return f"95 % intervals: paired bootstrap over repeats (n up to {most}), not over steps."
+    if len(frame) and frame["source"].eq("imported").all():
+        return "Imported rows make no pairs: means over all rows are compared, without intervals."
+    return "One pair of runs each (n=1): no intervals; repeat=3 or more gives them."

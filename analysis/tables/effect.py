@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import compare, facts
-from analysis.axes import equal
-from analysis.baseline import DEFAULT, Match, axis_values, match
+from analysis.baseline import DEFAULT, Match, has_value, match
 from analysis.frame import as_frame
 from analysis.parity import judge
 from analysis.study import Study
@@ -15,6 +14,7 @@ from analysis.table import Column, Table
 from analysis.tables.common import (
     axis_columns,
     configuration_data,
+    fewer_pairs,
     interval_column,
     mark_missing,
     pairs_fact,
@@ -26,13 +26,11 @@ from analysis.tables.common import (
 
 
 def effect_frame(study: Study, found: Match) -> pd.DataFrame:
-    """`compare.effects` beside the figures themselves and those of the baseline."""
+    """`compare.effects` beside the figures that are compared, and those of the baseline."""
     frame = as_frame(configuration_data(study))
     frame = pd.concat([frame, compare.effects(study, found)], axis=1)
     for name, column in (("peak_bytes", "peak_bytes"), ("step_time_s", "time.step_time_s")):
-        values = study.mean(column)
-        frame[name] = values
-        frame[f"base_{name}"] = np.where(found.base >= 0, values[found.base], np.nan)
+        frame[name], frame[f"base_{name}"] = compare.figures(study, found, column)
     return pd.concat([frame, judge(study, found)], axis=1)
 
 
@@ -62,17 +60,20 @@ def _columns(
         Column("peak_bytes", "memory", "bytes", scale="memory", drop=2),
         percent_column("memory_saved", "memory\nsaved"),
     ]
-    columns += [interval_column("memory_saved", 1)] if intervals else []
+    columns += [interval_column("memory_saved", "memory", 1)] if intervals else []
     columns += [
         Column("base_step_time_s", f"step\ntime\n{old}", "seconds", scale="time", drop=5),
         Column("step_time_s", "step\ntime", "seconds", scale="time", drop=4),
         percent_column("time_saved", "time\nsaved"),
-        percent_column("speed", "speed"),
     ]
-    columns += [interval_column("speed", 1)] if intervals else []
+    columns += [interval_column("time_saved", "time", 9)] if intervals else []
+    columns += [percent_column("speed", "speed")]
+    columns += [interval_column("speed", "speed", 1)] if intervals else []
+    columns += [percent_column("train_loss", "train\nloss", 7, 2)]
+    columns += [interval_column("train_loss", "train", 12)] if intervals else []
+    columns += [percent_column("validation_loss", "valid.\nloss", 6, 2)]
+    columns += [interval_column("validation_loss", "valid.", 11)] if intervals else []
     columns += [
-        percent_column("train_loss", "train\nloss", 7, 2),
-        percent_column("validation_loss", "valid.\nloss", 6, 2),
         Column("parity", "loss\nparity"),
         Column("parity_difference", "largest\ndifference", "difference", drop=8),
         Column("notes", "note", shown="marks", missing=""),
@@ -87,10 +88,11 @@ def build_effect(study: Study, axis: str, *, name: str, title: str) -> Table | N
         return None
     old = study.question.baseline.get(axis, DEFAULT[axis])
     found = match(study, {axis: old})
-    changed = [i for i, v in enumerate(axis_values(study, varying)) if not equal(v, old)]
+    changed = np.flatnonzero(~has_value(study, varying, old)).tolist()
     notes = facts.Notes(len(study.configurations))
     facts.endings(study, notes, changed)
     rows = unpaired(study, found, changed, notes)
+    fewer_pairs(study, found, notes, set(rows))
     facts.differences(study, found, notes)
     frame = effect_frame(study, found)
     _explain_parity(study, frame, rows, notes)

@@ -8,7 +8,7 @@ from analysis import facts
 from analysis.frame import as_frame
 from analysis.study import Study
 from analysis.table import Column, Table
-from analysis.tables.common import axis_columns, configuration_data
+from analysis.tables.common import axis_columns, configuration_data, status_column
 
 # Parts that add up to the peak, and what is held beside it.
 PARTS = (
@@ -34,22 +34,27 @@ _HEADERS = {
 
 
 def build(study: Study) -> Table | None:
-    """One row per configuration; None where no run measured its parts."""
+    """One row per configuration; None where no run that completed measured its parts."""
     frame = as_frame(configuration_data(study))
     for part in (*PARTS, *BESIDE):
         frame[f"{part}_bytes"] = study.mean(f"memory.parts.{part}_bytes")
     frame["peak_bytes"] = study.mean("peak_bytes")
     parts = [f"{part}_bytes" for part in PARTS]
     known = frame[parts].notna().any(axis=1)
-    if not known.any():
+    done = frame["completed"] > 0
+    if not (known & done).any():
         return None
     activations, parameters = frame["activations_bytes"], frame["parameters_bytes"]
     frame["activations_over_parameters"] = activations / parameters.where(parameters > 0)
     frame["peak_over_formula"] = study.mean("memory.peak_over_formula")
-    rows = np.flatnonzero(known.to_numpy()).tolist()
+    rows = np.flatnonzero((known | ~done).to_numpy()).tolist()
+    notes = facts.Notes(len(frame))
+    facts.endings(study, notes, rows)
+    frame["notes"], frame["marks"] = notes.texts(), notes.marks()
     frame = frame.iloc[rows].reset_index(drop=True)
     measured = [p for p in (*PARTS, *BESIDE) if frame[f"{p}_bytes"].notna().any()]
     columns, constant = axis_columns(study, rows=rows)
+    columns.append(status_column(study, rows))
     columns.append(Column("peak_bytes", "peak", "bytes", scale="memory"))
     for part in measured:
         drop = 0 if part in ("parameters", "gradients", "optimizer", "activations") else 3
@@ -59,6 +64,8 @@ def build(study: Study) -> Table | None:
     columns.append(Column("activations_over_parameters", "activ./\nparam.", "factor", drop=1))
     if frame["peak_over_formula"].notna().any():
         columns.append(Column("peak_over_formula", "peak/\nformula", "factor", drop=2))
+    if notes.lines():
+        columns.append(Column("notes", "note", shown="marks", missing=""))
     beside = [p for p in BESIDE if p in measured]
     told = f" {' and '.join(beside)} lie beside it, held but not handed out." if beside else ""
     return Table(
@@ -73,4 +80,5 @@ def build(study: Study) -> Table | None:
             facts.memory(study),
             *constant,
         ),
+        notes=notes.lines(),
     )

@@ -7,17 +7,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import facts
+from analysis import compare, facts
 from analysis.baseline import Match, change, find
 from analysis.frame import as_frame
 from analysis.study import Floats, Study
 from analysis.table import Column, Table
-from analysis.tables.common import axis_columns, status_column, with_content
+from analysis.tables.common import (
+    axis_columns,
+    fewer_pairs,
+    interval_column,
+    status_column,
+    with_content,
+)
 
 
-def with_change(data: dict[str, Any], name: str, values: Floats, found: Match) -> None:
-    """Add a change in percent, and the words that stand where there is none."""
+def with_change(
+    data: dict[str, Any], name: str, values: Floats, ends: Floats, found: Match
+) -> None:
+    """Add a change in percent, its interval, and the words that stand where there is none."""
     data[f"{name}_vs_baseline_percent"] = 100 * values
+    data[f"{name}_vs_baseline_low_percent"] = 100 * ends[:, 0]
+    data[f"{name}_vs_baseline_high_percent"] = 100 * ends[:, 1]
     shown = np.full(len(values), None, dtype=object)
     missing = np.array([bool(reason) for reason in found.reason], dtype=np.bool_)
     shown[missing & data["compared"]] = "n/a"
@@ -25,8 +35,9 @@ def with_change(data: dict[str, Any], name: str, values: Floats, found: Match) -
     data[f"{name}_shown"] = shown
 
 
-def _change(name: str, header: str, drop: int = 0, decimals: int = 1) -> Column:
-    return Column(
+def _change(name: str, header: str, drop: int = 0, decimals: int = 1) -> list[Column]:
+    """A change and its interval; the interval leaves the terminal before all else."""
+    figure = Column(
         f"{name}_vs_baseline_percent",
         f"{header}\nvs\nbase",
         "change",
@@ -34,6 +45,7 @@ def _change(name: str, header: str, drop: int = 0, decimals: int = 1) -> Column:
         drop=drop,
         decimals=decimals,
     )
+    return [figure, interval_column(f"{name}_vs_baseline", f"{header} vs base", 11)]
 
 
 # Figure -> (column of the frame, change's name); the table has them all.
@@ -57,7 +69,8 @@ def _frame(study: Study, found: Match, notes: facts.Notes) -> pd.DataFrame:
     for name, (column, changed) in _FIGURES.items():
         data[name] = study.mean(column)
         if changed:
-            with_change(data, changed, change(study, found, column), found)
+            ends = compare.change_interval(study, found, column)
+            with_change(data, changed, change(study, found, column), ends, found)
     several = completed > 1
     for name in ("q1", "q3"):
         values = study.mean(f"time.step_time_{name}_s")
@@ -69,6 +82,7 @@ def _frame(study: Study, found: Match, notes: facts.Notes) -> pd.DataFrame:
     facts.endings(study, notes)
     facts.flags(study, notes)
     facts.differences(study, found, notes)
+    fewer_pairs(study, found, notes, range(len(rows)))
     facts.reasons(found, notes, np.flatnonzero(data["compared"]).tolist())
     data["notes"], data["marks"] = notes.texts(), notes.marks()
     return as_frame(data)
@@ -85,7 +99,7 @@ def _columns(study: Study) -> tuple[Column, ...]:
     if len(kinds) > 1:
         columns.append(Column("peak_kind", "kind of\nmemory"))
     columns += [
-        _change("memory", "memory"),
+        *_change("memory", "memory"),
         Column("step_time_s", "step\ntime", "seconds", scale="step"),
         Column(
             "step_time_q1_s",
@@ -96,15 +110,15 @@ def _columns(study: Study) -> tuple[Column, ...]:
             scale="step",
             drop=4,
         ),
-        _change("step_time", "time"),
+        *_change("step_time", "time"),
         Column("samples_per_s", "samples\nper s", "rate", drop=3),
-        _change("throughput", "speed", 7),
+        *_change("throughput", "speed", 7),
         Column("train_loss_first", "first\ntrain\nloss", "loss", drop=8, scale="loss"),
         Column("train_loss_last", "final\ntrain\nloss", "loss", drop=1, scale="loss"),
-        _change("train_loss", "train", 5, 2),
+        *_change("train_loss", "train", 5, 2),
         Column("validation_loss_first", "first\nvalid.\nloss", "loss", drop=9, scale="loss"),
         Column("validation_loss_last", "final\nvalid.\nloss", "loss", drop=2, scale="loss"),
-        _change("validation_loss", "valid.", 6, 2),
+        *_change("validation_loss", "valid.", 6, 2),
         Column("notes", "note", shown="marks", missing=""),
     ]
     return tuple(columns)

@@ -10,7 +10,7 @@ import pandas as pd
 from analysis import facts
 from analysis.baseline import change
 from analysis.frame import as_frame
-from analysis.scaling import Curves, causes, curves, fit_amdahl, serial_share
+from analysis.scaling import Curves, causes, curves, fit_amdahl, serial_share, share_cores
 from analysis.study import Study
 from analysis.table import Column, Table
 from analysis.tables.common import axis_columns, configuration_data, status_column, with_content
@@ -49,10 +49,11 @@ def _frame(study: Study, found: Curves, notes: facts.Notes) -> pd.DataFrame:
 def _fits(study: Study, found: Curves) -> list[str]:
     """One line for each strong-scaling curve that can be fitted."""
     lines = []
+    shared = share_cores(study)
     named = [axis for axis in study.axes if axis.name not in _WITHOUT]
     for curve in np.unique(found.curve[found.curve >= 0]).tolist():
         rows = np.flatnonzero(found.curve == curve)
-        fit = fit_amdahl(found, rows)
+        fit = fit_amdahl(found, rows, shared)
         if fit is None:
             continue
         first = study.configurations.iloc[int(rows[0])]

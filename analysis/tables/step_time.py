@@ -8,7 +8,7 @@ from analysis import facts
 from analysis.frame import as_frame
 from analysis.study import Study
 from analysis.table import Column, Table
-from analysis.tables.common import axis_columns, configuration_data
+from analysis.tables.common import axis_columns, configuration_data, status_column
 
 # Parts that add up to the mean step time.
 PARTS = ("data_wait", "forward", "backward", "communication", "optimizer", "rest")
@@ -21,7 +21,7 @@ _HEADERS = {
 
 
 def build(study: Study) -> Table | None:
-    """One row per configuration; None where no run measured its parts."""
+    """One row per configuration; None where no run that completed measured its parts."""
     frame = as_frame(configuration_data(study))
     for part in PARTS:
         frame[f"{part}_s"] = study.mean(f"time.parts.{part}_s")
@@ -30,15 +30,19 @@ def build(study: Study) -> Table | None:
         frame[f"{name}_percent"] = 100 * study.mean(f"time.{name}")
     parts = [f"{part}_s" for part in PARTS]
     known = frame[parts].notna().any(axis=1)
-    if not known.any():
+    done = frame["completed"] > 0
+    if not (known & done).any():
         return None
-    rows = np.flatnonzero(known.to_numpy()).tolist()
-    frame["step_time_mean_s"] = frame["step_time_mean_s"].fillna(frame[parts].sum(axis=1))
+    rows = np.flatnonzero((known | ~done).to_numpy()).tolist()
+    total = frame[parts].sum(axis=1, min_count=1)
+    frame["step_time_mean_s"] = frame["step_time_mean_s"].fillna(total)
     notes = facts.Notes(len(frame))
+    facts.endings(study, notes, rows)
     facts.flags(study, notes)
     frame["notes"], frame["marks"] = notes.texts(), notes.marks()
     frame = frame.iloc[rows].reset_index(drop=True)
     columns, constant = axis_columns(study, rows=rows)
+    columns.append(status_column(study, rows))
     columns.append(Column("step_time_mean_s", "step", "seconds", scale="step"))
     for part in PARTS:
         if frame[f"{part}_s"].notna().any():

@@ -73,8 +73,11 @@ def test_the_value_is_the_mean_over_configurations_and_the_interval_over_repeats
     # Draws: both first: 40 and 20; one each: 45 and 25; both second: 50 and 30.
     assert (outcome.low, outcome.high) == pytest.approx((30.0, 40.0))
     assert (outcome.pairs, outcome.configurations) == (4, 2)
-    assert outcome.verdict == "holds"
-    assert outcome.remark == "the interval crosses the range's end"
+    # The mean lies in the range, but the 25 % with an interval of 20 to 30 % do not reach it.
+    assert outcome.verdict == "does not hold"
+    assert outcome.remark == (
+        "1 of 2 configurations lie in the range; the interval crosses the range's end"
+    )
 
 
 def test_machines_are_judged_apart(tmp_path: Path) -> None:
@@ -192,7 +195,9 @@ def held(gib: float, **more: Any) -> Record:
 def test_what_fits_is_shown_by_a_run_there_or_by_what_was_held_elsewhere(tmp_path: Path) -> None:
     there: dict[str, Any] = {"device_name": "NVIDIA GeForce RTX 4090"}
     assert fits(tmp_path, record("amp", **there)).verdict == "holds"
-    failed = fits(tmp_path, record("amp", status="oom", memory_mib=None, **there))
+    too_small = record("amp", status="oom", memory_mib=None, **there)
+    too_small.hardware.device_memory_bytes = int(23.6 * 2**30)
+    failed = fits(tmp_path, too_small)
     assert (failed.verdict, failed.remark) == ("does not hold", "oom")
     small, large = fits(tmp_path, held(20.5)), fits(tmp_path, held(30.0))
     assert (small.verdict, small.remark) == ("holds", "it held 20.50 GiB elsewhere")

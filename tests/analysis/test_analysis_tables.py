@@ -238,8 +238,36 @@ def test_t6_fits_amdahls_law_with_its_range() -> None:
     assert (
         "20.0 % of the step does not speed up (20.0 to 20.0 % by single points)" in table.notes[-1]
     )
-    assert "speed-up stays below 5.0" in table.notes[-1]
-    assert "fitted up to 4 GPUs" in table.notes[-1]
+    assert "this fit's limit is a speed-up of 5.0" in table.notes[-1]
+    assert "fitted over 1 to 4 GPUs, not tested beyond" in table.notes[-1]
+
+
+def test_t6_amdahls_law_is_not_fitted_to_gpus_that_are_slower_than_one() -> None:
+    # Speed-ups of 1.25 and 0.8: shares of 0.6 and of (1.25 - 0.125) / 0.875 = 1.29.
+    table = made("scaling", *(record(gpus=n, step_s=t) for n, t in ((1, 1.0), (2, 0.8), (8, 1.25))))
+    assert table.notes[-1].endswith(
+        "Amdahl's law does not describe this curve: 8 GPUs are slower than 1"
+    )
+    assert row(table, gpus=2)["serial_share_percent"] == pytest.approx(60.0)
+    assert pd.isna(row(table, gpus=8)["serial_share_percent"])
+
+
+def test_t6_a_fit_without_a_serial_share_has_no_limit() -> None:
+    table = made("scaling", *(record(gpus=n, step_s=1 / n) for n in (1, 2, 4)))
+    assert "0.0 % of the step does not speed up" in table.notes[-1]
+    assert "limit" not in table.notes[-1]
+
+
+def test_t6_processes_that_share_cores_have_no_cause_and_no_law_of_gpus() -> None:
+    steps = StepParts(forward_s=0.03, backward_s=0.06, communication_s=0.0)
+    slow = StepParts(forward_s=0.03, backward_s=0.06, communication_s=0.2)
+    runs = [record(device="cpu", parts=steps)]
+    runs += [record(gpus=n, device="cpu", step_s=0.3, parts=slow) for n in (2, 4, 8)]
+    table = made("scaling", *runs)
+    assert row(table, gpus=2)["cause"] == "communication: 82 % of the loss"  # 0.2 of 0.245
+    assert row(table, gpus=4)["cause"] == "processes share cores"
+    assert row(table, gpus=8)["cause"] == "processes share cores"
+    assert not [note for note in table.notes if "Amdahl" in note or "does not speed up" in note]
 
 
 def test_t6_more_than_linear_speed_up_has_no_serial_share() -> None:

@@ -179,3 +179,53 @@ def test_every_line_of_evidence_names_a_run() -> None:
     for advice in found:
         assert set(advice.runs) <= ids
         assert all("(run " in line for line in advice.evidence if not line.startswith("and "))
+
+
+def test_out_of_memory_never_means_another_model_data_set_or_seed() -> None:
+    (found,) = _advice(
+        "memory",
+        _oom(),
+        record(batch=128, step_s=0.1, model__depth=2),
+        record(batch=128, step_s=0.1, optim__lr=0.5),
+        record(batch=128, step_s=0.1, data__size=1),
+        record(batch=128, ckpt="on", step_s=0.1, optim__lr=0.5),
+    )
+    assert "none shows a way out" in found.action
+    assert len(found.evidence) == 1
+
+
+def test_a_change_of_the_global_batch_is_said_beside_the_option() -> None:
+    (found,) = _advice("memory", _oom(), record(batch=64), record(ckpt="on", batch=128, step_s=1.0))
+    assert found.action.startswith(
+        "Change one setting: batch.size=64 (the global batch is then 64, not 128), or ckpt=on."
+    )
+    assert "(run s-fp32-off-1-1-64-A100-[]-0); the global batch is then 64, not 128;" in "\n".join(
+        found.evidence
+    )
+
+
+def _waiting(wait: float, run_id: str, **changed: str) -> Record:
+    """`wait` seconds of a step of 0.1 s."""
+    one = record(run_id=run_id, **changed)  # type: ignore[arg-type]  # passed on
+    one.time.step_time_mean_s = 0.1
+    one.time.parts = steps()
+    one.time.parts.data_wait_s = wait
+    return one
+
+
+def test_a_short_wait_for_data_is_bounded_by_the_figures() -> None:
+    (found,) = _advice("utilization", _waiting(0.0125, "short"), record("amp"))
+    # 0.1 / 0.0875 = 1.14.
+    assert "without the wait a step would take 87.5 ms, at most 14 % faster." in found.action
+    assert "cannot help" not in found.action
+    assert "at most 14 % faster" in found.evidence[0]
+
+
+def test_a_wait_of_most_of_the_step_is_told_apart_from_a_short_one() -> None:
+    most, part = _advice(
+        "utilization", _waiting(0.06, "most"), _waiting(0.02, "part", precision="amp")
+    )
+    assert (most.runs, part.runs) == (("most",), ("part",))
+    assert "cannot help before that" in most.action
+    assert "without the wait a step would take 40.0 ms, at most 150 % faster" in most.evidence[0]
+    assert "would take 80.0 ms, at most 25 % faster" in part.action

@@ -153,8 +153,8 @@ def test_findings_follow_from_the_figures() -> None:
     found = [finding.text for finding in summarize(Study(from_records(records)))]
     told = "\n".join(found)
     # By hand: amp on, 2 GPUs holds 80 + 120 * 0.6 * 0.5 / 2 = 98 MiB of the baseline's 200.
-    assert "Least memory: precision=amp ckpt=on gpus=2, 98.0 MiB at 1024 samples per s" in told
-    assert "51 % less memory and 60 % faster than its baseline" in told
+    assert "Least memory: precision=amp ckpt=on gpus=2, 98.0 MiB per GPU at 1024" in told
+    assert "51 % less memory per GPU and 60 % faster than its baseline" in told
     # amp: 152, 116, 116, 98 against 200, 140, 140, 110 MiB; every step takes 0.8 of the time.
     assert "precision=amp against precision=fp32, all else equal: memory 11 to 24 % less" in told
     assert "speed 25 % faster; validation loss equal" in told
