@@ -33,6 +33,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from sweeper.record import RECORD_FILE, Record, Status, read_record  # noqa: E402  # found by the path above
 
+WRONG_INPUT = 2  # exit code of train.py: nothing was started
 LEFT_OUT = "left out: no time"
 RESERVE_S = 30.0  # for the tables, and for a run that takes its time to stop
 LEAST_S = 20.0  # below this not even a first run would come to its end
@@ -232,7 +233,8 @@ def main() -> int:
     fill(cells, output, estimates(options.estimates))
     for cell in cells:
         code = codes.get(cell.model)
-        if code is not None and cell.status == LEFT_OUT:  # it had the time, and left no record
+        refused = code == WRONG_INPUT  # what is on record is not of this command
+        if code is not None and (refused or cell.status == LEFT_OUT):
             cell.status = f"failed: the sweep ended with exit code {code}"
     write(cells, output / "cells.csv")
     sweeps = [str(path) for path in sorted((output / "sweeps").glob("*")) if path.is_dir()]

@@ -45,8 +45,10 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def grid(checkout: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], Path]:
-    output = checkout / "output"
+def grid(
+    checkout: Path, *options: str, into: str = "output"
+) -> tuple[subprocess.CompletedProcess[str], Path]:
+    output = checkout / into
     done = subprocess.run(
         [str(checkout / "checkout" / "bench" / "gpu.sh"), str(output), *options],
         env={**environment(), "PYTHON": str(checkout / "python")},
@@ -108,10 +110,19 @@ def write_estimate(record: Record, directory: Path, peak_bytes: int) -> None:
 
 
 def test_a_failed_run_is_the_scripts_failure(checkout: Path) -> None:
-    done, output = grid(checkout, *TINY, "--ckpt=off", "optim.lr=1e38", "--models=dit_tiny")
+    more = ("--ckpt=off", "optim.lr=1e38", "--models=dit_tiny")
+    done, output = grid(checkout, *TINY, *more, into="failed")
     assert done.returncode == 1
     assert counts(done)["failed"] == 1
     assert cells(output)[0]["status"] not in ("completed", LEFT_OUT)
+
+
+def test_a_sweep_that_does_not_start_is_the_scripts_failure(checkout: Path) -> None:
+    more = ("--ckpt=off", "optim.nonsense=1", "--models=dit_tiny")
+    done, output = grid(checkout, *TINY, *more, into="refused")
+    assert done.returncode == 1
+    assert counts(done)["failed"] == 1
+    assert cells(output)[0]["status"] == "failed: the sweep ended with exit code 2"
 
 
 def test_missing_libraries_are_named(checkout: Path) -> None:
