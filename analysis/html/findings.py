@@ -11,12 +11,11 @@ from analysis import compare
 from analysis.advice.advice import configurations, percent, run_id
 from analysis.axes import Codes, equal, text
 from analysis.baseline import DEFAULT, Match, axis_values, find, match, pairs
-from analysis.claims import read_claims
 from analysis.html.extremes import extremes
 from analysis.html.finding import Finding
 from analysis.scaling import curves
 from analysis.study import Floats, Study
-from analysis.testing import test
+from analysis.tables.claims import documents
 
 
 def _range(values: Floats, positive: str, negative: str) -> str:
@@ -158,7 +157,7 @@ def failures(study: Study) -> list[Finding]:
 
 def claims(study: Study) -> list[Finding]:
     """How many of the common claims hold in these runs."""
-    verdicts = [outcome.verdict for outcome in test(study, read_claims())]
+    verdicts = [outcome.verdict for outcome in documents(study)]
     held, failed, untested = (
         verdicts.count(word) for word in ("holds", "does not hold", "not tested")
     )

@@ -108,4 +108,9 @@ def build(study: Study) -> Table | None:
     """The documents' claims; None where there are no runs."""
     if not len(study.configurations):
         return None
-    return table_of(test(study, read_claims()), study)
+    return table_of(documents(study), study)
+
+
+def documents(study: Study) -> list[Outcome]:
+    """What has become of the documents' claims; tested once for each study."""
+    return study.remembered("documents' claims", lambda: test(study, read_claims()))

@@ -13,7 +13,13 @@ from analysis.frame import as_frame
 from analysis.scaling import Curves, causes, curves, fit_amdahl, serial_share, share_cores
 from analysis.study import Study
 from analysis.table import Column, Table
-from analysis.tables.common import axis_columns, configuration_data, status_column, with_content
+from analysis.tables.common import (
+    axis_columns,
+    configuration_data,
+    fewer_pairs,
+    status_column,
+    with_content,
+)
 
 _WITHOUT = ("gpus", "batch.size", "batch.per_gpu")
 
@@ -41,6 +47,7 @@ def _frame(study: Study, found: Curves, notes: facts.Notes) -> pd.DataFrame:
     rows = np.flatnonzero(found.curve >= 0)
     facts.endings(study, notes, rows.tolist())
     facts.reasons(found.found, notes, (row for row in rows.tolist() if done[row]))
+    fewer_pairs(study, found.found, notes, rows.tolist())
     data["notes"], data["marks"] = notes.texts(), notes.marks()
     order = rows[np.lexsort((found.gpus[rows], found.curve[rows]))]
     return as_frame(data).iloc[order]

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from analysis.table import Table
 from sweeper.record import (
     Failure,
     Hardware,
@@ -161,3 +164,13 @@ def write_sweep(root: Path, records: list[Record]) -> Path:
 def plain(one: Record) -> Any:
     """The record as `json.load` would give it."""
     return json.loads(json.dumps(to_plain(one)))
+
+
+def row(table: Table, **values: Any) -> pd.Series[Any]:
+    """The one row of a table with these values of axes, or of other columns."""
+    frame = table.frame
+    for name, value in values.items():
+        column = f"axis.{name}" if f"axis.{name}" in frame.columns else name
+        frame = frame[frame[column] == value]
+    assert len(frame) == 1, frame
+    return frame.iloc[0]

@@ -6,9 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from analysis_records import plain, record
+from analysis_records import plain, record, row
 
 from analysis import compare, tables
 from analysis.__main__ import main
@@ -40,14 +39,6 @@ def table(name: str, of: Study) -> Table:
     built = tables.TABLES[name](of)
     assert built is not None
     return built
-
-
-def row(found: Table, **values: Any) -> pd.Series[Any]:
-    frame = found.frame
-    for name, value in values.items():
-        frame = frame[frame[f"axis.{name}"] == value]
-    assert len(frame) == 1
-    return frame.iloc[0]
 
 
 def weak(gpus: int, step_s: float = 0.1) -> Record:
@@ -249,3 +240,16 @@ def test_every_command_refuses_it(
 def test_a_match_by_hand_keeps_batches_apart_too() -> None:
     found = match(study(weak(1), weak(4)), {"gpus": "1"})
     assert found.base.tolist() == [0, -1]
+
+
+def test_a_speed_up_over_fewer_repeats_than_were_run_says_so() -> None:
+    made = study(
+        *(record(gpus=1, repeat=i, step_s=s) for i, s in enumerate((0.1, 0.2, 0.6))),
+        record(gpus=2, repeat=0, step_s=0.1),
+        record(gpus=2, repeat=1, status="failed", step_s=None, memory_mib=None, error="boom"),
+        record(gpus=2, repeat=2, step_s=0.2),
+    )
+    frame = table("scaling", made).frame
+    notes = dict(zip(frame["gpus"], frame["notes"], strict=True))
+    assert "changes are over 2 of 3 repeats" in notes[2]
+    assert "changes are over" not in notes[1]

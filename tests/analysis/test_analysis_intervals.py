@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import pandas as pd
 import pytest
-from analysis_records import MIB, plain, record
+from analysis_records import MIB, plain, record, row
 
 from analysis import render, tables
 from analysis.load import from_records
@@ -21,14 +19,6 @@ def made(name: str, *records: Record) -> Table:
     table = tables.TABLES[name](Study(found))
     assert table is not None
     return table
-
-
-def row(table: Table, **values: Any) -> pd.Series[Any]:
-    frame = table.frame
-    for name, value in values.items():
-        frame = frame[frame[f"axis.{name}"] == value]
-    assert len(frame) == 1
-    return frame.iloc[0]
 
 
 def repeats(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pandas as pd
 import pytest
-from analysis_records import plain, record
+from analysis_records import plain, record, row
 
 from analysis import render
 from analysis.load import Loaded, from_records
@@ -26,14 +25,6 @@ def table(*records: Record, **question: Any) -> Table:
     built = runs.build(Study(loaded(*records), Question(**question)))
     assert built is not None
     return built
-
-
-def row(found: Table, **values: Any) -> pd.Series[Any]:
-    frame = found.frame
-    for name, value in values.items():
-        frame = frame[frame[f"axis.{name}"] == value]
-    assert len(frame) == 1
-    return frame.iloc[0]
 
 
 def test_changes_against_the_default_baseline() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from analysis_records import MIB, plain, record
+from analysis_records import MIB, plain, record, row
 
 from analysis import tables
 from analysis.load import from_records
@@ -24,15 +24,6 @@ def made(name: str, *records: Record, **question: Any) -> Table:
     table = build(name, *records, **question)
     assert table is not None
     return table
-
-
-def row(table: Table, **values: Any) -> pd.Series[Any]:
-    frame = table.frame
-    for name, value in values.items():
-        column = f"axis.{name}" if f"axis.{name}" in frame.columns else name
-        frame = frame[frame[column] == value]
-    assert len(frame) == 1, frame
-    return frame.iloc[0]
 
 
 PARTS = MemoryParts(
