@@ -1,10 +1,10 @@
 """How busy the device and the processor are while a run trains, and in its measured window.
 
 They are sampled twice a second by a thread that otherwise sleeps. NVML calls let go of the
-interpreter lock, and reading the system's counters takes a fifth of a millisecond, so the training
-thread loses well under a millisecond a second; a process of its own would take a core's time to
-start and memory to live. The processor's mean over the window is exact: it is taken from the
-counters at the window's edges, not from samples.
+interpreter lock, and reading the system's counters takes microseconds, so the training thread goes
+on beside it; a process of its own would take a core's time to start and memory to live. The
+processor's mean over the window is exact: it is taken from the counters at the window's edges, not
+from samples.
 """
 
 from __future__ import annotations
