@@ -52,6 +52,13 @@ def _never_fails(method: _Method[_Arguments]) -> _Method[_Arguments]:
     return call
 
 
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
 class Guarded:
     """A tracker whose calls never raise and return in bounded time.
 
@@ -208,12 +215,18 @@ class Guarded:
             return
         if process.poll() is None:
             # Its helpers may have sessions of their own, so a signal to the group is not enough.
+            helpers: list[psutil.Process] = []
             with contextlib.suppress(psutil.Error):
-                for helper in psutil.Process(process.pid).children(recursive=True):
-                    with contextlib.suppress(psutil.Error):
-                        helper.kill()
+                helpers = psutil.Process(process.pid).children(recursive=True)
+            for helper in helpers:
+                with contextlib.suppress(psutil.Error):
+                    helper.kill()
             process.kill()
             process.wait(5)
+            # A signal takes its time, and they are not ours to wait for.
+            deadline = time.monotonic() + 1.0
+            while any(map(_runs, helpers)) and time.monotonic() < deadline:
+                time.sleep(0.005)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
